@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from chatops.config.entries import decode_value, spelled
+from chatops.config.entries import decode_value, encode_value
 from chatops.config.paths import file_version, lock_folder, write_private
 from chatops.domain.canonical import canonical, digest, json_or_text
 from chatops.domain.errors import ConfigError
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 
 @frozen_dataclass
-class Listed:
-    """A tool of a server. `name` is the server's name for it."""
+class UsableTool:
+    """A tool of a server as chatops uses it. `name` is the server's name for it."""
 
     name: str
     spec: ToolSpec
@@ -51,7 +51,7 @@ class Listed:
 
 
 @frozen_dataclass
-class Described:
+class ListedTool:
     """A tool as a server lists it."""
 
     name: str
@@ -63,12 +63,14 @@ class Described:
     """Its name for people; untrusted text."""
 
 
-def usable_tools(server: McpServerSpec, described: Iterable[Described]) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
+def usable_tools(
+    server: McpServerSpec, described: Iterable[ListedTool]
+) -> tuple[tuple[UsableTool, ...], tuple[str, ...]]:
     """Return the tools to use of those that `server` lists, and a clause for each that cannot be used.
 
     Of two tools of one name the first counts, so a later one cannot take its place.
     """
-    found: dict[str, Listed] = {}
+    found: dict[str, UsableTool] = {}
     warnings: list[str] = []
     names: set[str] = set()
     for tool in described:
@@ -85,7 +87,7 @@ def usable_tools(server: McpServerSpec, described: Iterable[Described]) -> tuple
         if spec.name in found:
             warnings.append(f"{visible(tool.name)} is not used: another tool is called {spec.name} already")
         else:
-            found[spec.name] = Listed(name=tool.name, spec=spec)
+            found[spec.name] = UsableTool(name=tool.name, spec=spec)
     wanted = (*(server.tool_names or ()), *(name for name, _ in server.tools))
     warnings += [f"it has no tool {visible(name)}" for name in dict.fromkeys(wanted) if name not in names]
     return tuple(found.values()), tuple(warnings)
@@ -101,7 +103,9 @@ def expected_specs(server: McpServerSpec, known: Collection[str], *, named: Iter
     names = [name for name, _ in server.tools]
     names += [name.removeprefix(prefix) for name in named if name.startswith(prefix)]
     names += server.tool_names or (() if known else ("",))
-    found = (_tool_spec(server, Described(name=name, description="", input_schema={})) for name in dict.fromkeys(names))
+    found = (
+        _tool_spec(server, ListedTool(name=name, description="", input_schema={})) for name in dict.fromkeys(names)
+    )
     return tuple({spec.name: spec for spec in found if spec.name not in known}.values())
 
 
@@ -114,7 +118,7 @@ def local_name(server: str, tool: str) -> str:
     return f"{name[: _MAX_NAME - 9]}_{mark}"
 
 
-def _why_unusable(tool: Described) -> str:
+def _why_unusable(tool: ListedTool) -> str:
     if not tool.name.strip():
         return "it has no name"
     if len(tool.description) > MAX_DESCRIPTION:
@@ -133,7 +137,7 @@ def _why_unusable(tool: Described) -> str:
     return ""
 
 
-def _tool_spec(server: McpServerSpec, tool: Described) -> ToolSpec:
+def _tool_spec(server: McpServerSpec, tool: ListedTool) -> ToolSpec:
     setting = dict(server.tools).get(tool.name, _NO_SETTING)
     assert isinstance(tool.input_schema, Mapping)
     # The server's name stands first, so that no title can pass for a tool of ours or of another server.
@@ -154,7 +158,7 @@ def _tool_spec(server: McpServerSpec, tool: Described) -> ToolSpec:
 
 
 def login_file(folder: Path, server: str) -> Path:
-    """Return the file of the login at a server, mode 0600. The name of a server has no dot."""
+    """Return the file of the login at a server. No record has this name: the name of a server has no dot."""
     return folder / f"{server}.login.json"
 
 
@@ -164,7 +168,7 @@ class _Stored:
 
     server: str
     """Digest of its command or URL."""
-    tools: tuple[Described, ...] = ()
+    tools: tuple[ListedTool, ...] = ()
     used: Mapping[str, str] = field(default_factory=dict)
     """Definitions of tools as they were used last."""
 
@@ -183,7 +187,7 @@ class Record:
         self._read()
 
     @property
-    def tools(self) -> tuple[Described, ...]:
+    def tools(self) -> tuple[ListedTool, ...]:
         """The tools that the server listed last."""
         return self._stored.tools
 
@@ -192,7 +196,7 @@ class Record:
         self._read()
         return self._stored.used.get(tool, definition) != definition
 
-    def keep_tools(self, tools: Iterable[Described]) -> None:
+    def keep_tools(self, tools: Iterable[ListedTool]) -> None:
         """Remember the list of tools."""
         self._change(lambda known: replace(known, tools=tuple(tools)))
 
@@ -207,7 +211,7 @@ class Record:
                 self._read()
                 if (changed := change(self._stored)) != self._stored:
                     self._stored = changed
-                    write_private(self._path, spelled(changed))
+                    write_private(self._path, encode_value(changed))
         except ConfigError as error:
             log.warning("the record of a server cannot be written: %s", error)
 

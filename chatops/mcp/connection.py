@@ -27,7 +27,7 @@ from chatops.domain import __version__
 from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filter_received, stdio_transport
 from chatops.mcp.login import LoginError, StoredAuth
-from chatops.mcp.origin import Origin, OriginError, TooLargeError
+from chatops.mcp.origin import Origin, OriginError, RefusedAnswerError
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running_server
 from chatops.mcp.questions import Questions
 from chatops.policy.servers import McpServerSpec, ServerTransport
@@ -178,6 +178,7 @@ class Connection:
         answers: types.InputResponses | None = None,
         state: str | None = None,
     ) -> types.CallToolResult | types.InputRequiredResult:
+        """Send a call, or with `answers` and `state` what continues it. Raises AnswerError, CallError, LostError."""
 
         async def forward(progress: float, total: float | None, message: str | None) -> None:
             shown(progress, total, message or "")
@@ -304,7 +305,7 @@ async def _follow_changes(connection: Connection, on_change: Callable[[], None])
 
 
 async def _check_nothing(name: str, result: types.CallToolResult) -> None:
-    """Check nothing: `content` validates structured results."""
+    """Check nothing: `mcp.results` validates structured results."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -318,7 +319,7 @@ def reason_of(error: BaseException) -> str:
     ):
         # Their own text names Python types and a web site, and quotes the answer, which may hold a token.
         text = "its answer is not what the protocol wants"
-    elif isinstance(error, OAuthFlowError | LoginError | OriginError | TooLargeError | ServerStartError):
+    elif isinstance(error, OAuthFlowError | LoginError | OriginError | RefusedAnswerError | ServerStartError):
         text = str(error)
     elif isinstance(error, TimeoutError):
         text = "it did not answer in time"

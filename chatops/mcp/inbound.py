@@ -156,6 +156,7 @@ class Inbound:
         """Return what the SDK gets of a message; None: nothing."""
         if isinstance(message, types.JSONRPCResponse):
             return self._with_valid_tools(message)
+        # An answer does not count: there is one for each request of chatops.
         if isinstance(message, types.JSONRPCError) or self._admits():
             return message
         if isinstance(message, types.JSONRPCRequest) or message.method in _NEVER_DROPPED:
@@ -169,6 +170,7 @@ class Inbound:
         return None
 
     def _admits(self) -> bool:
+        """Count a message. Return True if it is within the limit of its second."""
         now = time.monotonic()
         if now >= self._second + 1:
             self._second, self._seen = now, 0

@@ -107,6 +107,7 @@ class StoredAuth(httpx2.Auth):
         except (OSError, ValidationError):
             raise LoginError(self._needs_login) from None
         if stored.url != self._spec.url:
+            # It is for a server that had this name before.
             raise LoginError(self._needs_login)
         _hide_keys(stored.tokens, stored.client)
         return stored
@@ -155,6 +156,7 @@ class StoredAuth(httpx2.Auth):
         try:
             async with asyncio.timeout(_RENEW_S), _renewal_lock(self._path):
                 found = await in_thread(self._read)
+                # Otherwise another process has renewed it.
                 if found.tokens == spent:
                     tokens = await self._exchange(found)
                     # It may have been removed meanwhile, or replaced by a login.

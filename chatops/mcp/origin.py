@@ -19,12 +19,8 @@ _EVENT_STREAM = "text/event-stream"
 """Content type of a stream of events. It has no end, so its size is not limited. The SDK limits each event."""
 
 
-class TooLargeError(httpx2.TransportError):
-    """Raised if an answer is larger than a message may be."""
-
-
-class EncodedError(httpx2.TransportError):
-    """Raised for a compressed answer: the limit of size counts the bytes that arrive."""
+class RefusedAnswerError(httpx2.TransportError):
+    """Raised for an answer that is too large, or compressed: its size is counted as it arrives."""
 
 
 class OriginError(httpx2.RequestError):
@@ -62,7 +58,7 @@ class Origin:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        """Return a client. The parameters are those that the SDK gives; its limits of time are not used."""
+        """Return a client. The SDK gives these parameters; `timeout` is not used."""
         return httpx2.AsyncClient(
             headers=headers,
             auth=auth or self._auth,
@@ -83,7 +79,7 @@ class Origin:
     async def _check_response(self, response: httpx2.Response) -> None:
         self.last_status = response.status_code
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise EncodedError("it sent a compressed answer, which was not asked for")
+            raise RefusedAnswerError("it sent a compressed answer, which was not asked for")
         if response.status_code >= 400 and not self.first_error:
             self.first_error = response.status_code
         if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
@@ -100,7 +96,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             size += len(chunk)
             if size > MAX_LINE:
-                raise TooLargeError(f"it sent more than {MAX_LINE:,} bytes in one answer")
+                raise RefusedAnswerError(f"it sent more than {MAX_LINE:,} bytes in one answer")
             yield chunk
 
     async def aclose(self) -> None:

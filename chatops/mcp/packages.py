@@ -95,12 +95,14 @@ class RunnerCommand:
 
 def runner_of(command: Sequence[str]) -> str:
     """Return the words of the package runner that a command starts with; empty if it runs what is installed."""
-    start = _runner_words(command)
-    return "" if _OFFLINE_OPTIONS.intersection(command) else " ".join(start)
+    return "" if _OFFLINE_OPTIONS.intersection(command) else " ".join(_runner_words(command))
 
 
 def parse_runner(command: Sequence[str]) -> RunnerCommand:
-    """Return what the package runner of a command would fetch. Raises ConfigError if chatops cannot install that."""
+    """Return what the package runner of `command`, see `runner_of`, would fetch.
+
+    Raises ConfigError if chatops cannot install that.
+    """
     start = _runner_words(command)
     ecosystem = _RUNNERS[start]
     package_options = _PACKAGE_OPTIONS.get(ecosystem, ())

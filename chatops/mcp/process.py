@@ -51,6 +51,7 @@ _KEPT_ERRORS = 4_000
 _SHOWN_ERRORS = 300
 """Characters of them that are shown."""
 _NAMES_ERROR = re.compile(r"^(?!at ).*(Error|Exception)\b.{0,40}: |not found|no such file|permission denied", re.I)
+"""A line of standard error that says what went wrong, and is no line of a stack trace."""
 _LACKS_FILE = re.compile(rb"cannot find|no module named|no such file|not found|can't open file", re.I)
 _EXIT_S = 1.0
 """Seconds for the server to end, before and after each signal."""
@@ -68,7 +69,7 @@ _NOT_CONFINED = {
 def trust_item_of_start(
     spec: McpServerSpec, confined: Confinement, *, cwd: Path, environment: Mapping[str, str]
 ) -> Item:
-    """Return what is started as an item of trust. Reads the program: call it in a thread."""
+    """Return the start of a server as an item that the user can trust. Reads the program: call it in a thread."""
     variables = sorted({name for name, _ in spec.env} | {name for name in spec.sandbox.env if name in environment})
     lines = [
         f"runs:      {shlex.join(spec.command)}",
@@ -208,8 +209,8 @@ async def running_server(
 def _with_program_path(spec: McpServerSpec, limits: ServerLimits) -> tuple[McpServerSpec, tuple[str, ...]]:
     """Return the server with the path of its program, and what the sandbox has to show for its command.
 
-    The user has named its program, and its script by an absolute path. Files that no program may see are not shown.
-    Raises ServerStartError if there is no such program.
+    That is the program and its scripts, files that the command names by an absolute path, but none that no program may
+    see. Raises ServerStartError if there is no such program.
     """
     name, *words = spec.command
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace

@@ -30,8 +30,8 @@ from chatops.config.extras import not_installed
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import ToolSpec, definition_of
-from chatops.mcp.catalogue import Described, Listed, Record, expected_specs, usable_tools
+from chatops.domain.tools import ToolSpec
+from chatops.mcp.catalogue import ListedTool, Record, UsableTool, expected_specs, usable_tools
 from chatops.mcp.process import NotPermittedError, ServerLimits, ServerStartError
 from chatops.policy.servers import McpServerSpec
 from chatops.toolkit.threads import in_thread
@@ -121,7 +121,7 @@ class Server:
         self._records = records
         self._record = Record(records, spec)
         self._on_change = on_change
-        self.tools: tuple[Listed, ...] = usable_tools(spec, self._record.tools)[0]
+        self.tools: tuple[UsableTool, ...] = usable_tools(spec, self._record.tools)[0]
         """The tools as the server listed them last."""
         self.status = ServerStatus(name=spec.name, origin=spec.origin, tools=self._names())
         self._connection: Connection | None = None
@@ -132,6 +132,7 @@ class Server:
         """Set unless the server is off or starting."""
         self._list_changed = asyncio.Event()
         self.running_calls = 0
+        """Calls that `ServerTool.run` has sent, and that have no result yet."""
 
     def expected(self, named: Iterable[str]) -> tuple[ToolSpec, ...]:
         """Return specs for tools that it may have and has not listed, see `expected_specs`."""
@@ -194,7 +195,7 @@ class Server:
                     elif self.status.state is ServerState.READY and (
                         self._connection is None or self._connection.lost.is_set()
                     ):
-                        # The owner is about to notice.
+                        # The owner is about to notice, and then sets it again.
                         self._connect_ended.clear()
                     await self._connect_ended.wait()
                     if self._connection is not None and not self._connection.lost.is_set():
@@ -214,17 +215,17 @@ class Server:
             why = connection.lost.reason or _explain(error)
             raise ServerStartError(f"it does not list its tools: {why}") from error
 
-    def tool(self, name: str) -> Listed | None:
+    def tool(self, name: str) -> UsableTool | None:
         """Return the tool called `name` here."""
         return next((tool for tool in self.tools if tool.spec.name == name), None)
 
-    def needs_review(self, tool: Listed) -> bool:
+    def needs_review(self, tool: UsableTool) -> bool:
         """Return True if `tool` was used before and has changed since."""
         return self._record.has_changed(tool.name, tool.definition)
 
-    async def note_use(self, tool: Listed) -> None:
+    async def note_use(self, tool: UsableTool) -> None:
         """Remember that the user or a rule let a call of `tool` run."""
-        await in_thread(self._record.keep_used, tool.name, definition_of(tool.spec))
+        await in_thread(self._record.keep_used, tool.name, tool.definition)
 
     async def aclose(self) -> None:
         """Leave the connection and end the server's process."""
@@ -310,7 +311,7 @@ class Server:
 
     async def _read_tools(self, connection: "Connection") -> None:
         described = [
-            Described(
+            ListedTool(
                 name=tool.name,
                 description=tool.description or tool.title or "",
                 input_schema=tool.input_schema,

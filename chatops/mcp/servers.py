@@ -16,7 +16,7 @@ from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec, definition_of
+from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec
 from chatops.mcp.process import ServerLimits, ServerStartError
 from chatops.mcp.server import Server, ServerStatus
 from chatops.policy.servers import McpServerSpec, server_of
@@ -40,7 +40,7 @@ UNKNOWN = "It is not known whether the call took effect."
 
 @frozen_dataclass
 class ServerTool:
-    """A tool of `server`. `spec` is what the server says of it now."""
+    """The tool called `name` here, of `server`."""
 
     server: Server
     name: str
@@ -49,7 +49,7 @@ class ServerTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """The description of the tool for policy and model."""
+        """What the server says of the tool now, or said last if it has it no more."""
         found = self.server.tool(self.name)
         return self.listed if found is None else found.spec
 
@@ -101,7 +101,7 @@ class ServerTool:
             raise ToolFailedError(f"Not run: the MCP server {self.server.spec.name} is not ready: {error}") from error
         found = self.server.tool(self.name)
         # The definition is part of what was approved. The folder and level of the process are, too.
-        if found is None or definition_of(found.spec) != facts.definition or connection.sandbox != facts.sandbox:
+        if found is None or found.definition != facts.definition or connection.sandbox != facts.sandbox:
             raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
         from chatops.mcp.connection import AnswerError, CallError, LostError
         from chatops.mcp.inbound import MAX_PER_S
@@ -113,7 +113,7 @@ class ServerTool:
         def note_decline(why: str) -> None:
             notices.append(f"[chatops declined a question of the server to the user: {why}]")
 
-        async def nobody(question: ServerQuestion) -> Answer:
+        async def decline(question: ServerQuestion) -> Answer:
             note_decline("no user is present to answer it")
             return Answer(action=AnswerAction.DECLINE)
 
@@ -123,7 +123,7 @@ class ServerTool:
         self.server.running_calls += 1
         try:
             async with asyncio.timeout(limit) as clock:
-                ask = nobody if context.ask is None else with_limit_paused(context.ask, clock)
+                ask = decline if context.ask is None else with_limit_paused(context.ask, clock)
                 result = await connection.call(
                     found.name, arguments, shown=_progress_of(context), ask=ask, on_decline=note_decline
                 )
@@ -269,14 +269,16 @@ class Servers:
         """End all servers."""
         with self._lock:
             servers, self._servers = tuple(self._servers.values()), {}
-            self._configured = tuple
+            self._configured = tuple  # From now on none is configured.
         await asyncio.gather(*(server.aclose() for server in servers), *self._ending, return_exceptions=True)
 
     def _named(self, names: Collection[str]) -> tuple[Server, ...]:
+        """Return the servers of these names. Everything that starts one calls this in the event loop."""
         self._loop = asyncio.get_running_loop()
         return tuple(server for server in self._current() if server.spec.name in names)
 
     def _current(self) -> tuple[Server, ...]:
+        """Return the servers that are configured now. New ones are made, and those that are gone end."""
         wanted = tuple(self._configured())
         with self._lock:
             if tuple(self._servers) != wanted:

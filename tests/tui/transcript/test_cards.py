@@ -10,7 +10,7 @@ from rich.style import Style
 
 from chatops import tool
 from chatops.domain.tools import Outcome, changed_lines
-from chatops.mcp.catalogue import Described, usable_tools
+from chatops.mcp.catalogue import ListedTool, usable_tools
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import card as card_module
@@ -208,7 +208,7 @@ def test_an_own_tool_has_a_card_as_good_as_ours() -> None:
 @pytest.mark.parametrize("title", ["Find pages", "Read", "Shell\n✓ Read x", "\x1b[2J\u202eabc", "x" * 900, "\ud800"])
 def test_the_title_of_a_servers_tool_is_its_name_after_that_of_the_server(title: str) -> None:
     server = McpServerSpec(name="docs", url="https://docs.example/mcp", transport=ServerTransport.HTTP)
-    (listed,), _ = usable_tools(server, [Described(name="find", description="", input_schema={}, title=title)])
+    (listed,), _ = usable_tools(server, [ListedTool(name="find", description="", input_schema={}, title=title)])
     block = card("c", "", outcome=Outcome.SUCCESS, tool=listed.spec.name, arguments='{"query": "tides"}')
     known = listed.spec.capabilities
     (line,) = (line.plain for line in card_lines(block, width=98, theme=PLAIN, expanded=False, capabilities=known))
