@@ -118,7 +118,7 @@ class Document:
         line, column = self.located.place(path)
         # What a Python program has written has no places.
         place = f", line {line}, column {column}" if self.located.places else ""
-        return f"{self.source}{place}{key_of(path)}"
+        return f"{self.source}{place}{key_clause(path)}"
 
     def error(self, path: Path, why: str, *, advice: str = "") -> ConfigError:
         """Return an error at `path`."""
@@ -145,7 +145,7 @@ def read_document(
     except MalformedFileError as error:
         line, column = error.place
         raise ConfigError(
-            f"{source}, line {line}, column {column}{key_of(error.path)}: {error.why}.", advice=advice
+            f"{source}, line {line}, column {column}{key_clause(error.path)}: {error.why}.", advice=advice
         ) from None
 
 
@@ -154,7 +154,7 @@ def place_at(text: str, index: int) -> Place:
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
-def key_of(path: Path) -> str:
+def key_clause(path: Path) -> str:
     """Return the part of a message that names the key at `path`; empty at the top level."""
     return f", key {dotted_path(path)}" if path else ""
 
@@ -178,9 +178,9 @@ class _JsonReader:
         self._counted_to = 0
 
     def document(self) -> Json:
-        self._space()
+        self._skip_space()
         value = self._value(())
-        self._space()
+        self._skip_space()
         if self.index != len(self.text):
             raise self._error("there is more text after the end of the JSON value", ())
         return value
@@ -211,7 +211,7 @@ class _JsonReader:
     def _object(self, path: Path) -> Json:
         members: dict[str, Json] = {}
         self.index += 1
-        self._space()
+        self._skip_space()
         if self._skip_if("}"):
             return members
         while True:
@@ -222,32 +222,32 @@ class _JsonReader:
             if key in members:
                 raise MalformedFileError(f"the key {key!r} is given twice", place=place, path=(*path, key))
             self.places[(*path, key)] = place
-            self._space()
+            self._skip_space()
             if not self._skip_if(":"):
                 raise self._error("expected a colon", (*path, key))
-            self._space()
+            self._skip_space()
             members[key] = self._value((*path, key))
-            self._space()
+            self._skip_space()
             if self._skip_if("}"):
                 return members
             if not self._skip_if(","):
                 raise self._error("expected a comma or the closing }", (*path, key))
-            self._space()
+            self._skip_space()
 
     def _array(self, path: Path) -> Json:
         elements: list[Json] = []
         self.index += 1
-        self._space()
+        self._skip_space()
         if self._skip_if("]"):
             return elements
         while True:
             elements.append(self._value((*path, len(elements))))
-            self._space()
+            self._skip_space()
             if self._skip_if("]"):
                 return elements
             if not self._skip_if(","):
                 raise self._error("expected a comma or the closing ]", path)
-            self._space()
+            self._skip_space()
 
     def _string(self, path: Path) -> str:
         try:
@@ -284,7 +284,7 @@ class _JsonReader:
         self.index += 1
         return True
 
-    def _space(self) -> None:
+    def _skip_space(self) -> None:
         if space := _SPACE.match(self.text, self.index):
             self.index = space.end()
 

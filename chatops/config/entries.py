@@ -46,7 +46,7 @@ def free_key(key: str) -> bool:
 
 
 def variable_fault(variables: Sequence[tuple[str, str]]) -> str:
-    """Return the name of the first variable that cannot be one of a program; empty if all can."""
+    """Return the name of the first environment variable that no program can have; empty if all can be set."""
     return next((name for name, value in variables if not _VARIABLE_NAME.fullmatch(name) or "\0" in value), "")
 
 
@@ -67,8 +67,8 @@ def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
     return _ADAPTERS[entry]
 
 
-def spelled(value: object) -> bytes:
-    """Return a dataclass, or other values that JSON can hold, as they are stored."""
+def encode_value(value: object) -> bytes:
+    """Return a dataclass, or another value that JSON can hold, as JSON for `decode_value`."""
     return json.dumps(value, default=_fields_of).encode("ascii")
 
 

@@ -112,13 +112,11 @@ class _Converter:
             new["max_rounds"] = rounds
         for variable, owner in self.keys.items():
             self.notes.append(f"The key of {owner} is not copied. Put it into the environment variable {variable}.")
-        self.note_left_out(
-            old, (), known=("version", "hosts", "models", "roles", "users", "settings", *_CONFIRM_KEYS, "$schema")
-        )
+        known = ["version", "hosts", "models", "roles", "users", *_CONFIRM_KEYS, "$schema"]
+        known += ["settings"] if settings is None or isinstance(settings, dict) else []
+        self.note_left_out(old, (), known=known)
         if isinstance(settings, dict):
             self.note_left_out(settings, ("settings",), known=("orchestrator_max_rounds",))
-        elif settings is not None:
-            self.note_left_out(old, (), known=[key for key in old if key != "settings"])
         ids = [entry.get("host_id") for _, entry in self.entries(old, "models")]
         used = [host_id for host_id in ids if isinstance(host_id, str)]
         self.note_left_out(dict[str, Json](hosts), ("hosts",), known=used, why=_UNUSED_HOST)

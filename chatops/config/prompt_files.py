@@ -126,7 +126,7 @@ def _skill_or_problem(folder: str, files: dict[str, bytes], *, source: str) -> t
         return None, f"{SKILL_FILE} is not UTF-8 text, so it is not used"
     matter, body, problem = _split_front_matter(text)
     if problem:
-        return None, problem.rstrip(".")
+        return None, problem
     name, description, allowed = matter.get("name"), matter.get("description"), matter.get("allowed-tools")
     if not isinstance(name, str) or len(name) > _MAX_NAME or not _SKILL_NAME.fullmatch(name):
         return None, "its name has to be lowercase letters, digits and single hyphens; it is not used"
@@ -153,12 +153,12 @@ def _skill_or_problem(folder: str, files: dict[str, bytes], *, source: str) -> t
 
 
 def _split_front_matter(text: str) -> tuple[dict[object, object], str, str]:
-    """Split a file into front matter and text; the third value says what is wrong, then the file is not used."""
+    """Split a file into front matter and text. The third value is a clause if the file cannot be used, else empty."""
     if not text.startswith("---\n"):
         return {}, text, ""
     found = _FRONT_MATTER.match(text)
     if found is None:
-        return {}, "", "its front matter is not closed with a line ---; it is not used."
+        return {}, "", "its front matter is not closed with a line ---; it is not used"
     lines, body = found["yaml"].splitlines(), text[found.end() :]
     if all(_PLAIN_LINE.fullmatch(line) for line in lines):
         return {key: value for key, _, value in (line.partition(": ") for line in lines)}, body, ""
@@ -167,11 +167,11 @@ def _split_front_matter(text: str) -> tuple[dict[object, object], str, str]:
     try:
         matter = yaml.safe_load(found["yaml"])
     except (yaml.YAMLError, RecursionError, ValueError):
-        return {}, "", "its front matter is not valid YAML; it is not used."
+        return {}, "", "its front matter is not valid YAML; it is not used"
     if matter is None:
         return {}, body, ""
     if not isinstance(matter, dict):
-        return {}, "", "its front matter has to be keys and values; it is not used."
+        return {}, "", "its front matter has to be keys and values; it is not used"
     return matter, body, ""
 
 
@@ -210,7 +210,7 @@ def load_personas(paths: Paths) -> Personas:
             continue
         for file in files:
             persona, problems = _read_persona(file)
-            warnings.extend(f"Persona {file}: {problem}" for problem in problems)
+            warnings.extend(f"Persona {file}: {problem}." for problem in problems)
             if persona is not None:
                 by_name[persona.name] = persona
     ordered = sorted(by_name.values(), key=lambda persona: (persona.name != "default", persona.name))
@@ -218,16 +218,17 @@ def load_personas(paths: Paths) -> Personas:
 
 
 def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
+    """Return the persona in a file, and what is wrong with the file, as clauses."""
     try:
         with plain_file(file, follow=True) as (handle, _):
             data = handle.read(MAX_PERSONA_BYTES + 1)
         if len(data) > MAX_PERSONA_BYTES:
-            return None, [f"it is longer than {MAX_PERSONA_BYTES} bytes and is not used."]
+            return None, [f"it is longer than {MAX_PERSONA_BYTES} bytes and is not used"]
         text = data.decode("utf-8-sig")
     except OSError as error:
-        return None, [f"it cannot be read ({error.strerror or error})."]
+        return None, [f"it cannot be read ({error.strerror or error})"]
     except UnicodeDecodeError:
-        return None, ["it is not UTF-8 text and is not used."]
+        return None, ["it is not UTF-8 text and is not used"]
     matter, body, problem = _split_front_matter(text.replace("\r\n", "\n"))
     if problem:
         return None, [problem]
@@ -236,18 +237,18 @@ def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
 
 def _check_persona(file: Path, matter: dict[object, object], body: str) -> tuple[Persona | None, list[str]]:
     problems = [
-        f"the key {key!r} is ignored; a persona sets neither tools, model nor rights."
+        f"the key {key!r} is ignored; a persona sets neither tools, model nor rights"
         for key in matter
         if key not in _PERSONA_KEYS
     ]
     name, description = matter.get("name", file.stem), matter.get("description", "")
     if not isinstance(name, str) or not _PERSONA_NAME.fullmatch(name):
-        return None, ["its name may hold only lowercase letters, digits, - and _; it is not used."]
+        return None, ["its name may hold only lowercase letters, digits, - and _; it is not used"]
     if not isinstance(description, str):
-        problems.append("its description is not text and is ignored.")
+        problems.append("its description is not text and is ignored")
         description = ""
     if not body.strip():
-        problems.append("it has no text.")
+        problems.append("it has no text")
     # Without a description, the first line that has words counts, without the sign of a heading.
     first = next((words for line in body.splitlines() if (words := line.strip().lstrip("# "))), "")
     described = " ".join(description.split()) or first

@@ -137,11 +137,12 @@ class Loaded:
         """
         stamp = _file_stamp(self.lookup, self.path)
         gone = not _may_be_there(self.path)
-        if stamp == self.stamp and (gone or _choose_file(self.lookup) == self.path):
-            return None
-        if gone:
-            return self._still_in_force(ConfigError(f"{self.lookup.display_name(self.path)} is gone."), stamp=stamp)
         try:
+            # Another file is chosen once the user has a registry of their own in place of the packaged one.
+            if stamp == self.stamp and (gone or _choose_file(self.lookup) == self.path):
+                return None
+            if gone:
+                raise ConfigError(f"{self.lookup.display_name(self.path)} is gone.")
             return _load(self.lookup)
         except ConfigError as error:
             return self._still_in_force(error, stamp=stamp)
@@ -235,9 +236,9 @@ def _site_error(path: Path, why: str) -> ConfigError:
 
 
 def _without_links_past_ceiling(registry: Registry, site: Registry | None, notices: list[str]) -> Registry:
-    """Return the registry without paths of the sandbox that a link leads out of what the site permits.
+    """Return the registry without those paths of its sandbox that lead, through a link, out of what the site permits.
 
-    The ceiling compares paths as they are written, so such a path would pass it by its name. A notice names each one.
+    The ceiling compares paths as they are written, so it would let them pass. Adds a notice for each to `notices`.
     """
     if site is None or (ceiling := site.sandbox) is None:
         return registry

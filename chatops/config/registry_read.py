@@ -141,7 +141,7 @@ class _RegistryReader:
 
     def __init__(self, document: Document, *, site: bool) -> None:
         self.document = document
-        self.error = document.error
+        self._error = document.error
         self._where = document.where
         self.site = site
         self.warnings: list[RegistryWarning] = []
@@ -149,7 +149,7 @@ class _RegistryReader:
     def registry(self, *, digest: str) -> Registry:
         value = self.document.located.value
         if not isinstance(value, dict):
-            raise self.error((), "the file has to contain one JSON object")
+            raise self._error((), "the file has to contain one JSON object")
         self._check_version(value)
         file = EntryReader(self.document, self._warn).read(RegistryFile, value)
         return self._to_registry(file, value, digest=digest)
@@ -157,13 +157,13 @@ class _RegistryReader:
     def _check_version(self, value: dict[str, Json]) -> None:
         version = value.get("version", 3)
         if isinstance(version, int) and not isinstance(version, bool) and version in (1, 2):
-            raise self.error(
+            raise self._error(
                 ("version",),
                 f"this is a registry of version {version}, and this chatops reads version 3",
                 advice="chatops registry migrate PATH --output FILE writes it as version 3.",
             )
         if isinstance(version, int) and version > 3:
-            raise self.error(
+            raise self._error(
                 ("version",),
                 f"this is a registry of version {version}, newer than this chatops",
                 advice="Upgrade chatops.",
@@ -184,7 +184,7 @@ class _RegistryReader:
         for source in file.knowledge:
             if source.name in KNOWN_TOOLS or SERVER_MARK in source.name:
                 why = "a tool may have this name already, so give the source another"
-                raise self.error(("knowledge", source.name), why)
+                raise self._error(("knowledge", source.name), why)
         default_role = file.default_role
         if "default_role" not in value and names and default_role not in names:
             default_role = names[0]
@@ -250,20 +250,20 @@ class _RegistryReader:
             entry.name == spec.type for entry in installed_entries(ENGINES)
         ):
             types = ", ".join(ModelType)
-            raise self.error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
+            raise self._error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
         if "\0" in spec.key.file:
-            raise self.error((*path, "api_key_file"), "a NUL character cannot be part of a path")
+            raise self._error((*path, "api_key_file"), "a NUL character cannot be part of a path")
         key_sources = [source for source in astuple(spec.key) if source]
         if len(key_sources) > 1:
-            raise self.error(path, "more than one source of a key is given, and only one can count")
+            raise self._error(path, "more than one source of a key is given, and only one can count")
         if spec.api_key and spec.api_key.casefold() != "none":
             why = "a key in the file can be read by whoever reads the file; api_key_env or api_key_file is safer"
             self._warn((*path, "api_key"), why)
         if fault := variable_fault(spec.env):
-            raise self.error((*path, "env", fault), "this is not a valid variable")
+            raise self._error((*path, "env", fault), "this is not a valid variable")
         for header, text in spec.headers:
             if not header.isascii() or any(char in "\r\n\0" for char in header + text):
-                raise self.error((*path, "headers", header), "this is not a valid header value")
+                raise self._error((*path, "headers", header), "this is not a valid header value")
         if spec.type is not ModelType.GEMINI:
             return spec
         key_env = spec.api_key_env if key_sources else GEMINI_KEY
@@ -287,7 +287,7 @@ class _RegistryReader:
         try:
             _ = rule.pattern  # It is parsed when it is first asked for.
         except ConfigError as error:
-            raise self.error((*path, "match"), str(error).rstrip("."), advice=error.advice) from None
+            raise self._error((*path, "match"), str(error).rstrip("."), advice=error.advice) from None
         if rule.verdict is Verdict.ALLOW and not rule.match:
             self._warn(path, "an allow rule without match answers nothing")
         if "*" in rule.match[:-1]:
@@ -304,7 +304,7 @@ class _RegistryReader:
             try:
                 tool, pattern = parse_rule(text)
             except ConfigError as error:
-                raise self.error(where, str(error).rstrip("."), advice=error.advice) from None
+                raise self._error(where, str(error).rstrip("."), advice=error.advice) from None
             if isinstance(pattern, AnyArguments) and BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything:
                 self._warn(where, f"a bare {tool} would let the model run anything, so it answers nothing")
         denied = tuple(
@@ -315,7 +315,7 @@ class _RegistryReader:
     def _resolve_tool(self, name: str, setting: ToolSetting, tools: Collection[str]) -> tuple[str, ToolSetting]:
         tool = self._resolve_name(name, ("tools", name))
         if tool != name and tool in tools:
-            raise self.error(("tools", name), f"this is another name of {tool}, which has settings of its own")
+            raise self._error(("tools", name), f"this is another name of {tool}, which has settings of its own")
         if setting.ports and not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).url:
             self._warn(("tools", name, "ports"), "this counts only for web_fetch")
         return tool, setting
@@ -327,7 +327,7 @@ class _RegistryReader:
             and not server_of(name)
             and (near := get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8))
         ):
-            raise self.error(path, f"there is no tool {name!r}; {near[0]!r} may be meant")
+            raise self._error(path, f"there is no tool {name!r}; {near[0]!r} may be meant")
         return self._resolve_alias(name, path)
 
     def _resolve_alias(self, name: str, path: Path) -> str:

@@ -31,9 +31,9 @@ def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -
                 raise document.error(path, f"there is a server {name!r} under mcp_servers already")
             if key == "mcpServers" and isinstance(value, dict):
                 known = keys_of(McpServerSpec)
-                for unknown in (key for key in value if key not in known):
+                for unknown in [member for member in value if member not in known]:
                     reader.warn((*path, unknown), "this key is not known, so it has no effect")
-                value = {key: inner for key, inner in value.items() if key in known}
+                value = {member: inner for member, inner in value.items() if member in known}
             spec = reader.read(McpServerSpec, value, path=path)
             if fault := _combination_fault(spec, value if isinstance(value, dict) else {}):
                 raise document.error(path, fault)

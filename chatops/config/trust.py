@@ -19,7 +19,7 @@ file is loaded once the user has trusted its very content, and a file that has c
 may write to the config folder, such as another program, cannot bring in code unseen.
 
 The user also decides on starting MCP servers where the sandbox is below level basic. A yes is bound to what would run,
-which `mcp.start` describes, and holds in one workspace.
+which `mcp.process` describes, and holds in one workspace.
 """
 
 import ast
@@ -33,7 +33,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from chatops.config.entries import decode_value, spelled
+from chatops.config.entries import decode_value, encode_value
 from chatops.config.folder_identity import folder_identity
 from chatops.config.paths import file_version, lock_folder, packaged_registry, plain_file, write_private
 from chatops.config.registry import Loaded
@@ -185,7 +185,10 @@ def _is_packaged(item: Item) -> bool:
 
 
 class WorkspaceTrust:
-    """The trust in one workspace. May be used from any thread: each reading replaces all values at once."""
+    """The trust in one workspace. May be used from any thread: each reading replaces all values at once.
+
+    Subclasses read other files: they replace `_read_files`.
+    """
 
     def __init__(self, workspace: Path, *, folder: Path, loaded: Loaded | None = None) -> None:
         """Read the workspace and its record in `folder`.
@@ -293,7 +296,7 @@ class WorkspaceTrust:
                 continue
             stored = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=stored)
-        write_private(self._file, spelled(TrustRecord(folder=now.folder, entries=tuple(entries.values()))))
+        write_private(self._file, encode_value(TrustRecord(folder=now.folder, entries=tuple(entries.values()))))
         self._record_version = file_version(self._file)
         self._current = self._judge(now)
         return tuple(changed)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval, Len, MaxLen
 from pydantic import JsonValue
 
-from chatops.config.document import MAX_DEPTH, Document, Json, Path, key_of, parse, read_document
+from chatops.config.document import MAX_DEPTH, Document, Json, Path, key_clause, parse, read_document
 from chatops.config.entries import EntryReader, KeySchema, adapter_of
 from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
@@ -286,8 +286,8 @@ def describe_problem(definition: Definition, problem: WorkflowProblem) -> str:
     """Return a problem as a sentence. Without a file it names the workflow and the step."""
     place = definition.place(problem.keys)
     if place is None:
-        return f"Workflow {definition.name}{key_of(problem.keys)}: {problem.message}."
-    keys = key_of((*definition.prefix, *problem.keys))
+        return f"Workflow {definition.name}{key_clause(problem.keys)}: {problem.message}."
+    keys = key_clause((*definition.prefix, *problem.keys))
     return f"{definition.spec.source}, line {place[0]}, column {place[1]}{keys}: {problem.message}."
 
 

@@ -74,7 +74,7 @@ class ItemKind(StrEnum):
     OWN_TOOL = "your tool"
     """A file of the config folder, not of a workspace."""
     SERVER_START = "start of an MCP server"
-    """The command of a server, see `mcp.start`; no file."""
+    """The command of a server, see `mcp.process`; no file."""
 
     @property
     def is_used(self) -> bool:

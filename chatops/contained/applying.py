@@ -187,9 +187,10 @@ def not_undone(folder: TurnFolder) -> frozenset[str]:
 
 
 def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied | None:
-    """Finish an application that a killed process left. None if it had not passed the point of no return.
+    """Finish an application that a killed process left, and return its results.
 
-    Then everything is taken back. The caller holds the lock of the workspace. Raises WorkspaceReplacedError.
+    One that had not passed the point of no return is taken back, and the result is None, as without an application.
+    The caller holds the lock of the workspace. Raises WorkspaceReplacedError.
     """
     begun = journal(folder, undo)
     if begun is None:
@@ -251,9 +252,9 @@ class _Work:
                 except OSError as error:
                     raise NotAppliedError(f"{display_path(entry.path)}: {error.strerror}") from error
                 reach("contained")
-            others = [entry for entry in self.entries if entry.path not in missing]
-            for entry in others:
-                if not is_same_state(self.workspace.state(entry.path), entry.base):
+            for entry in self.entries:
+                # A folder that was missing is there by now.
+                if entry.path not in missing and not is_same_state(self.workspace.state(entry.path), entry.base):
                     raise NotAppliedError(f"{display_path(entry.path)} was changed meanwhile")
             reach("contained")
             self.folder.write(journal_name(self.undo), replace(begun, state="applying"))
@@ -288,6 +289,7 @@ class _Work:
             results[entry.path] = self._apply_entry(entry)
             reach("contained")
         if self.undo and (first := journal(self.folder, 0)) is not None:
+            # The application made them for the files that are taken back.
             self._remove_folders(first.made)
         begun = journal(self.folder, self.undo) or Journal(state="applying", paths=tuple(results))
         done = replace(begun, state="done", results=results)
@@ -312,22 +314,23 @@ class _Work:
                 return why
             except OSError as error:
                 with suppress(OSError):
-                    # Nothing else will: an edit of the user that was swapped out is never the new content.
+                    # No later run removes the new content. Anything else there may be an edit that was swapped out.
                     if entry_state(parent, self._temporary(entry)) == entry.new != ABSENT:
                         os.unlink(self._temporary(entry), dir_fd=parent)
-                return f"{error.strerror}"
+                return error.strerror or str(error)
 
     def _apply_folder(self, entry: Entry, parent: int, name: str) -> str:
+        """Make or remove a folder. Return why it was left; empty if it was not. Raises OSError."""
         try:
             if entry.new.kind is Kind.FOLDER:
                 os.mkdir(name, 0o755, dir_fd=parent)
             else:
                 os.rmdir(name, dir_fd=parent)
-        except FileExistsError:
-            return "" if entry_state(parent, name).kind is Kind.FOLDER else CHANGED
-        except FileNotFoundError:
-            return ""
-        except OSError:
+        except (FileExistsError, FileNotFoundError, NotADirectoryError):
+            return "" if entry_state(parent, name).kind is entry.new.kind else CHANGED
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
             return NOT_EMPTY
         return ""
 
@@ -341,14 +344,15 @@ class _Work:
         if target == base and beside == new and not (in_use := _is_open_for_writing(parent, name)):
             _swap(parent, name, temporary, base=base, new=new)
             reach("contained")
+        # After a swap the file that a program may have open has the temporary name.
         in_use = in_use or _is_open_for_writing(parent, temporary)
         target, beside = entry_state(parent, name), entry_state(parent, temporary)
         if target == new and beside in (base, ABSENT, new) and not in_use:
             _remove_if_present(parent, temporary, beside)
             return ""
         why = IN_USE if in_use else CHANGED
-        if target == new and (beside != base or in_use):
-            # An edit of the user was swapped out.
+        if target == new:
+            # An edit of the user was swapped out, or a file that a program still writes to: swap it back.
             _swap(parent, name, temporary, base=new, new=beside)
         in_use, beside = _is_open_for_writing(parent, temporary), entry_state(parent, temporary)
         if beside in (base, new) and not in_use:
@@ -408,7 +412,7 @@ class _Work:
         return list(missing)
 
     def _temporary(self, entry: Entry, use: str = "") -> str:
-        """Return the temporary name of an entry: no one else uses it, and it is the same again after a crash."""
+        """Return a name that only this entry has, for this `use`, and has again after a crash."""
         name = f"{self.folder.path.name}/{journal_name(self.undo)}{use}/{entry.path}"
         return f".chatops-{hashlib.sha256(name.encode()).hexdigest()[:16]}.tmp"
 

@@ -90,7 +90,7 @@ def hidden_by_name(parts: tuple[str, ...]) -> bool:
     return is_secret(folded) or may_hold_secrets(folded) or SETTINGS_FOLDER in folded
 
 
-def is_git(name: str) -> bool:
+def is_git_name(name: str) -> bool:
     """Return True if a file system may take `name` for ``.git``."""
     return fold(name) in (".git", "git~1")
 
@@ -163,8 +163,9 @@ class _Planner:
     def plan(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
         """Return the paths below an open folder to copy, each folder before what is in it. Raises ToolFailedError."""
         planned: list[_PlannedPath] = []
+        size = 0
         # A folder that may be shared may be of any size: if it is large, it is not copied.
-        size, limited = 0, not (parts and self._may_be_shared(parts))
+        limited = not (parts and self._may_be_shared(parts))
         for name in sorted(os.listdir(folder)):
             self.seen += 1
             if self.seen > _MAX_SCANNED:
@@ -185,7 +186,7 @@ class _Planner:
         name, path = parts[-1], "/".join(parts)
         # A command or server that runs meanwhile covers a folder that is not there.
         mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
-        if mounted or is_cache(name) or (is_git(name) and path != ".git"):
+        if mounted or is_cache(name) or (is_git_name(name) and path != ".git"):
             return []
         if path == ".git":
             return self._plan_repository(folder, parts)
@@ -231,9 +232,9 @@ class _Planner:
         return parts[-1] in _HEAVY_NAMES or self.ignored.ignores("/".join(parts) + "/")
 
     def _forget_below(self, path: str) -> None:
-        below = f"{path}/"
-        self.manifest.shared = [path for path in self.manifest.shared if not path.startswith(below)]
-        self.manifest.left = {path: why for path, why in self.manifest.left.items() if not path.startswith(below)}
+        below, manifest = f"{path}/", self.manifest
+        manifest.shared = [shared for shared in manifest.shared if not shared.startswith(below)]
+        manifest.left = {left: why for left, why in manifest.left.items() if not left.startswith(below)}
 
 
 def _check_room(place: Path, size: int, files: int) -> None:
@@ -293,7 +294,7 @@ class _Copier:
             try:
                 before = os.fstat(original)
                 if not stat.S_ISREG(before.st_mode):
-                    break
+                    break  # It was a file when the copy was planned.
                 with opened(name, NEW_FILE_FLAGS, at=target) as copy:
                     sha, size = self._copy_content(original, copy)
                     os.fchmod(copy, before.st_mode & 0o777)

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from chatops.config.entries import Value, decode_value, spelled
+from chatops.config.entries import Value, decode_value, encode_value
 from chatops.config.paths import complete_file
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -88,7 +88,7 @@ class TurnFolder:
 
     def write(self, name: str, value: object) -> None:
         """Replace a file of the folder durably."""
-        write_durably(self.path / f"{name}.json", spelled(value))
+        write_durably(self.path / f"{name}.json", encode_value(value))
 
     def keep_blob(self, source: int) -> tuple[str, int]:
         """Copy the open file `source` into the blobs. Returns its SHA-256 and its size in bytes."""

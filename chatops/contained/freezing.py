@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chatops.config.entries import decode_value
 from chatops.config.failpoints import reach
-from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_cache, is_git, read_manifest
+from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_cache, is_git_name, read_manifest
 from chatops.contained.folder import ABSENT, FILE_FLAGS, Kind, OpenWorkspace, State, TurnFolder, opened, state_below
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
@@ -66,7 +66,7 @@ class Entry:
 
 @frozen_dataclass
 class LeftOut:
-    """A path of the copy that is not applied, and why. The path is spelled out for display."""
+    """A path of the copy that is not applied, and why. The path is encode_value out for display."""
 
     path: str
     why: str
@@ -74,7 +74,7 @@ class LeftOut:
 
 @frozen_dataclass
 class RanCall:
-    """A call that ran in the copy: its tool, its words, its outcome, and how its program ended, if it ran one."""
+    """A call that ran in the copy: tool, text for the user, outcome, and how its program ended, if it ran one."""
 
     tool: str
     text: str
@@ -93,7 +93,7 @@ class ChangeList:
     left_out: tuple[LeftOut, ...] = ()
     ran: tuple[RanCall, ...] = ()
     hidden: tuple[str, ...] = ()
-    """Paths of the workspace that were not in the copy, spelled out."""
+    """Paths of the workspace that were not in the copy, encode_value out."""
     cannot: tuple[str, ...] = ()
     """In a list for ``/undo``: lines about what it does not take back."""
 
@@ -156,7 +156,7 @@ def read_frozen(folder: TurnFolder) -> ChangeList:
 
 
 def display_path(path: str) -> str:
-    """Return a path for display: on one line, control and invisible characters spelled out."""
+    """Return a path for display: on one line, control and invisible characters encode_value out."""
     return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_MAX_SHOWN)
 
 
@@ -172,11 +172,11 @@ class _Comparison:
     """Paths that are in the copy still."""
     ignored: Counter[str] = field(default_factory=Counter)
     """Number of changes that git ignores, by the outermost ignored path."""
-    unread: list[str] = field(default_factory=list)
-    """Folders that could not be read: nothing below them is taken for removed."""
+    skipped: list[str] = field(default_factory=list)
+    """Paths that are not compared: nothing below them is taken for removed."""
     links: dict[str, str] = field(default_factory=dict)
     """New and changed links, with their targets."""
-    frozen: int = 0
+    frozen_bytes: int = 0
     """Bytes of the changed files so far, before and after the change."""
     rules: GitIgnore = field(init=False)
     counter: WorkCounter = field(init=False)
@@ -234,25 +234,25 @@ class _Comparison:
             is_folder = stat.S_ISDIR(info.st_mode)
             is_new = path not in self.manifest.copied
             new_packages = is_folder and is_new and fold(name) in (*PACKAGE_FOLDERS, ".venv")
-            # By the outermost path that is ignored, or a new folder of packages, changes are counted.
-            ignored_by = ignored
+            # Changes in an ignored path, or in a new folder of packages, are only counted: by the outermost such path.
+            counted_by = ignored
             if not ignored and (new_packages or self.rules.ignores(path + ("/" if is_folder else ""))):
-                ignored_by = path
+                counted_by = path
             self.seen.add(path)
             self.counter.add(not is_new)
             if is_folder:
-                self._compare_subfolder(folder, entry_parts, path, ignored=ignored_by)
+                self._compare_subfolder(folder, entry_parts, path, ignored=counted_by)
             elif stat.S_ISREG(info.st_mode):
-                self._compare_file(folder, name, path, info, ignored=ignored_by)
+                self._compare_file(folder, name, path, info, ignored=counted_by)
             elif stat.S_ISLNK(info.st_mode):
-                self._compare_link(os.readlink(name, dir_fd=folder), path, ignored=ignored_by)
+                self._compare_link(os.readlink(name, dir_fd=folder), path, ignored=counted_by)
             else:
                 self._leave_out(path, "a pipe, socket or device")
 
     def _skip(self, path: str, why: str = "") -> None:
         """Compare nothing of a path and below it, and leave it out if there is a reason to name."""
         self.seen.add(path)
-        self.unread.append(path)
+        self.skipped.append(path)
         if why:
             self._leave_out(path, why)
 
@@ -281,7 +281,7 @@ class _Comparison:
         if ignored:
             self.ignored[ignored] += 1
             return
-        if info.st_size > MAX_FILE or self.frozen + info.st_size > MAX_FROZEN:
+        if info.st_size > MAX_FILE or self.frozen_bytes + info.st_size > MAX_FROZEN:
             self._leave_out(path, f"too large to be applied ({info.st_size:,} bytes)")
             return
         if not info.st_mode & stat.S_IRUSR:
@@ -299,7 +299,7 @@ class _Comparison:
         new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
         if new == base:
             return
-        self.frozen += size + base.size
+        self.frozen_bytes += size + base.size
         marks: list[str] = []
         if executable and not (was_file and base.mode & stat.S_IXUSR):
             marks.append("made executable")
@@ -330,7 +330,7 @@ class _Comparison:
 
     def _note_removed(self) -> None:
         for path, before in self.manifest.copied.items():
-            if path in self.seen or any(path.startswith(f"{folder}/") for folder in self.unread):
+            if path in self.seen or any(path.startswith(f"{folder}/") for folder in self.skipped):
                 continue
             if self.rules.ignores(path + ("/" if before.state.kind is Kind.FOLDER else "")):
                 self.ignored[path] += 1
@@ -380,7 +380,7 @@ def _name_fault(parts: tuple[str, ...]) -> str:
         return "its name is not valid UTF-8"
     if any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in name):
         return "its name holds control or invisible characters"
-    if is_git(name):
+    if is_git_name(name):
         return "files in .git decide which programs git runs"
     if hidden_by_name(parts):
         return "files of this name may hold secrets or settings"
@@ -405,14 +405,14 @@ def _link_fault(top: int, path: str, target: str) -> str:
             reached.pop()
         else:
             reached.append(part)
-            if is_git(part) or hidden_by_name(tuple(reached)):
+            if is_git_name(part) or hidden_by_name(tuple(reached)):
                 return "it leads to a protected path"
         if reached and state_below(top, "/".join(reached), content=False).kind not in (Kind.FILE, Kind.FOLDER):
             return "it leads through another link, or to nothing"
     return "" if reached else "it leads to the workspace itself"
 
 
-def with_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def in_review_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries in the order to review them: links and files that may run later come first."""
 
     def rank(entry: Entry) -> tuple[int, str]:

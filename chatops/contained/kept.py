@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chatops.config.entries import decode_value, spelled
+from chatops.config.entries import decode_value, encode_value
 from chatops.config.failpoints import reach
 from chatops.config.folder_identity import folder_identity
 from chatops.contained.folder import Kind, State, write_durably
@@ -70,7 +70,7 @@ class _KeptHeader:
 def keep_replaced(
     path: Path, before: bytes | None, after: bytes, *, mode: int, folder: int, made: Sequence[str], context: ToolContext
 ) -> None:
-    """Store what a call is about to replace: the file `path` in the open `folder`, which will get `mode`.
+    """Store what a call is about to replace: the file `path` in the open `folder`. `mode` is that of the new file.
 
     Raises ToolFailedError if that fails: then nothing may be written.
     """
@@ -94,7 +94,7 @@ def keep_replaced(
             at_ns=time.time_ns(),
         )
         context.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = spelled(header) + b"\n" + (before or b"")
+        data = encode_value(header) + b"\n" + (before or b"")
         write_durably(context.kept / name, data)
     except OSError as error:
         why = f"what it replaces could not be kept for /undo ({error.strerror})"
@@ -115,16 +115,17 @@ def kept_calls(folder: Path) -> frozenset[str]:
 
 def kept_changes(folder: Path, prefixes: Sequence[str], *, workspace: Path) -> list[PathChange]:
     """Return the writes whose names start with one of `prefixes`, oldest first. What cannot be read is left out."""
-    changes, here = list[PathChange](), (folder_identity(workspace), str(workspace))
+    changes, current = list[PathChange](), (folder_identity(workspace), str(workspace))
     with suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(tuple(prefixes)):
                 with suppress(OSError, ValueError):
-                    changes.append(_read_change(folder / name, here))
+                    changes.append(_read_change(folder / name, current))
     return sorted(changes, key=lambda change: change.at_ns)
 
 
-def _read_change(record: Path, here: tuple[str, str]) -> PathChange:
+def _read_change(record: Path, current: tuple[str, str]) -> PathChange:
+    """Return the change in a kept file. `current`: identity and path of the workspace. Raises OSError, ValueError."""
     with record.open("rb") as file:
         header = decode_value(_KeptHeader, file.readline())
     if not {"", ".", ".."}.isdisjoint(header.path.split("/")):
@@ -136,7 +137,7 @@ def _read_change(record: Path, here: tuple[str, str]) -> PathChange:
         made=header.made,
         at_ns=header.at_ns,
         read=lambda: record.read_bytes().partition(b"\n")[2],
-        here=(header.folder, header.workspace) == here,
+        here=(header.folder, header.workspace) == current,
     )
 
 

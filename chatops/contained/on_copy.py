@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chatops.config.entries import spelled
+from chatops.config.entries import encode_value
 from chatops.contained.copying import GIT_CONFIGS, GIT_EMPTY, read_manifest
 from chatops.contained.folder import TurnFolder
 from chatops.contained.freezing import RanCall
@@ -208,6 +208,6 @@ def _move_paths(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
 def _record_call(folder: TurnFolder, context: ToolContext, ran: RanCall) -> None:
     """Add a call, or its end, to those of the turn."""
     with (folder.path / "ran.jsonl").open("ab") as file:
-        file.write(spelled([context.call_id, ran]) + b"\n")
+        file.write(encode_value([context.call_id, ran]) + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -5,7 +5,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from chatops.contained.folder import Kind, State
-from chatops.contained.freezing import ChangeList, Entry, display_path, with_order
+from chatops.contained.freezing import ChangeList, Entry, display_path, in_review_order
 from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -15,7 +15,7 @@ from chatops.toolkit.output import is_binary, visible
 
 MAX_TEXT = 4_000_000
 """Maximum number of bytes of a file that is shown as a text diff."""
-Blobs = Callable[[str], bytes]
+ReadBlob = Callable[[str], bytes]
 """Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
 _MIN_ALIKE = 0.6
 """Share of equal lines from which a file counts as moved. With less, files of one kind are taken for each other."""
@@ -68,7 +68,7 @@ class ContainedReview:
     """The changes; those in conflict come first, then those that run later and links."""
 
 
-def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
+def review(changes: ChangeList, conflicts: Mapping[str, str], read: ReadBlob) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     left_out = [f"{entry.path}: {entry.why}" for entry in changes.left_out]
     ran = [
@@ -84,7 +84,7 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> Co
     notes: list[str] = []
     for heading, lines in sections:
         notes += [heading, *(f"  {line}" for line in lines), ""] if lines else []
-    ordered = sorted(with_order(changes.entries), key=lambda entry: entry.path not in conflicts)
+    ordered = sorted(in_review_order(changes.entries), key=lambda entry: entry.path not in conflicts)
     return ContainedReview(
         head=head(changes, conflicts),
         notes=tuple(notes),
@@ -94,7 +94,7 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> Co
     )
 
 
-def describe_changes(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
+def describe_changes(entries: Sequence[Entry], read: ReadBlob) -> tuple[Change, ...]:
     """Return changes for the user, in this order. `read` returns the contents before and after them."""
     origins = _find_moves(entries, read)
     moved_to = {old.path: new for new, old in origins.items()}
@@ -108,7 +108,7 @@ def describe_changes(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...
     return tuple(changes)
 
 
-def _describe_change(entry: Entry, read: Blobs, *, moved_from: Entry | None, moved_to: str) -> Change:
+def _describe_change(entry: Entry, read: ReadBlob, *, moved_from: Entry | None, moved_to: str) -> Change:
     """Return one change: its title, its diff, and what the diff does not tell: modes, kinds, sizes and digests.
 
     `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got, or
@@ -156,7 +156,7 @@ def describe(listed: ContainedReview) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _find_moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
+def _find_moves(entries: Sequence[Entry], read: ReadBlob) -> dict[str, Entry]:
     """Return the removed file that each moved file was before, by the path that it has now.
 
     A file counts as moved if its content is the same, or for few and small texts if most of its lines are.
@@ -185,7 +185,7 @@ def _find_moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
     return origins
 
 
-def _text(state: State, read: Blobs) -> str | None:
+def _text(state: State, read: ReadBlob) -> str | None:
     """Return the text of a state; None if it is binary, too large or not kept."""
     if state.kind is not Kind.FILE:
         return ""

@@ -80,7 +80,7 @@ class ApplyTool:
         if unknown := [path for path in asked.only or () if path not in listed_paths]:
             return with_problem(facts, "", f"There is no change of {display_path(unknown[0])}.")
         conflict_entries = tuple(f"conflict {display_path(path)} {why}" for path, why in conflicts.items())
-        # Those of `only` too: it is part of the arguments, and an approval binds the whole list.
+        # Not only those of `only`: an approval binds the whole list, and `only` besides, as an argument.
         to_apply = select_entries(changes, None, conflicts)
         return replace(
             facts,
@@ -259,10 +259,9 @@ class ContainedTurns:
         candidates: list[tuple[float, str, int]] = []
         for folder in self._folders():
             with contextlib.suppress(OSError, ToolFailedError):
-                changes = read_frozen(folder)
                 if folder.is_undo_list:
                     continue
-                number = next_undo(folder)
+                changes, number = read_frozen(folder), next_undo(folder)
                 rest = in_direction(folder, changes, undo=number)
                 to_undo = rest.entries if number == 1 else select_entries(rest, None, applying.conflicts(rest))
                 if changes.workspace == str(workspace) and to_undo:
@@ -335,7 +334,8 @@ def discard(folder: TurnFolder) -> None:
     number = next_undo(folder)
     # What a list for /undo did not take back is listed again, from what its turns have kept.
     undone = folder.is_undo_list or (number > 1 and not not_undone(folder))
-    if (undone and journal(folder, number) is None) or not (folder.path / "apply.json").exists():
+    needs_finishing, was_applied = journal(folder, number) is not None, (folder.path / "apply.json").exists()
+    if not was_applied or (undone and not needs_finishing):
         remove_tree(folder.path)
     else:
         remove_tree(folder.copy)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from chatops.config.entries import Value, decode_value, spelled
+from chatops.config.entries import Value, decode_value, encode_value
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -199,7 +199,7 @@ class EndpointMemory:
             return None
 
     def _write(self, subject: str, value: object) -> None:
-        self._store.set(self._key(subject), spelled(value).decode())
+        self._store.set(self._key(subject), encode_value(value).decode())
 
 
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:

@@ -203,6 +203,18 @@ def test_reload_only_when_something_changed(place: Place) -> None:
     assert gone.reload_if_changed() is None
 
 
+def test_reloading_does_not_raise_for_a_named_file_that_is_gone_from_where_it_was_named(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.own(json.dumps(MINIMAL))
+    monkeypatch.chdir(place.paths.config)
+    named = Path(place.paths.registry.name)
+    loaded = load_registry(path=named, paths=place.paths, env={}, site=place.site)
+    monkeypatch.chdir(tmp_path)
+    again = loaded.reload_if_changed()
+    assert again is not None and "which does not exist" in again.broken_note
+
+
 def test_a_pipe_in_place_of_the_file_is_broken_and_not_waited_for(place: Place) -> None:
     os.mkfifo(place.paths.registry)
     assert "it is not a plain file" in str(place.load().broken)

@@ -618,6 +618,22 @@ def test_a_swap_that_fails_later_is_named_and_leaves_no_file_of_ours(
     assert not [name for name in content(workspace) if ".chatops-" in name]
 
 
+def test_a_folder_replaced_at_the_last_moment_is_left_with_the_reason(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace / "src/deep"
+    remove_tree(turn.copy / "src/deep")
+
+    def replace_folder(_: str) -> None:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder.write_text("mine\n")
+
+    monkeypatch.setattr(applying, "reach", replace_folder)
+    assert apply(turn, freeze(turn), None).left == {"src/deep": applying.CHANGED}
+    assert folder.read_text() == "mine\n"
+
+
 async def approved(turn: TurnFolder, workspace: Path) -> tuple[Tool, CallFacts, ToolContext]:
     """Return the tool that applies the changes of `turn`, with the facts that were approved."""
     tool = ContainedTurns(turn.path.parent.parent).tool(CONTAINED_APPLY, None)
