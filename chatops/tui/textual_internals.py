@@ -10,6 +10,7 @@ of Textual, or by chance defines one.
 | ``MessagePump._dispatch_message`` | `ErrorBoundary` | continuing after a handler has raised |
 | ``MessagePump._mounted_event`` | `wait_until_mounted` | keys typed before the message field is there |
 | ``App._ready`` | `AppHooks.before_first_message` | the same |
+| ``App._close_all`` | `AppHooks` | leaving widgets to the end of the process |
 | ``App._display`` | `AppHooks.skips_frame`, `cursor_on` | leaving out frames on a slow terminal; the cursor |
 | ``Stylesheet._require_parse`` | `AppHooks.refresh_css` | parsing style sheets once at the start |
 | ``App._batch_count`` | `AppHooks` | frames that Textual drops |
@@ -105,6 +106,11 @@ class AppHooks(App[None]):
 
         The public `on_ready` and `on_mount` run while keys are already being handled.
         """
+
+    async def _close_all(self) -> None:
+        # On a terminal the process ends next, and all widgets with it. Closing them one by one takes 5 to 8 ms.
+        if self.is_headless:
+            await super()._close_all()
 
     def refresh_css(self, animate: bool = True) -> None:
         """Apply changed variables. Before there is a screen, Textual would parse all rules twice."""
