@@ -155,7 +155,7 @@ def next_reply(turn: Turn) -> DemoReply:
     if not rounds:
         return DemoReply(text=HELP)
     if len(turn.rounds) >= len(rounds) or turn.may_not_call:
-        return DemoReply(text=_last_word(turn, unfinished=len(turn.rounds) < len(rounds)))
+        return DemoReply(text=_final_text(turn, unfinished=len(turn.rounds) < len(rounds)))
     wanted = rounds[len(turn.rounds)]
     offered = tuple(action for action in wanted if action.tool in turn.tools)
     missing = sorted({action.tool for action in wanted} - set(turn.tools))
@@ -168,7 +168,7 @@ def next_reply(turn: Turn) -> DemoReply:
     return DemoReply(text=f"(demo) I will call {names}.{without}", calls=offered)
 
 
-def _last_word(turn: Turn, *, unfinished: bool) -> str:
+def _final_text(turn: Turn, *, unfinished: bool) -> str:
     lines = [denial_reply(result) or quote_result(result) for result in turn.results()]
     if unfinished:
         lines.append(STOPS_HERE)

@@ -72,6 +72,8 @@ _FILE_WITHOUT_VERB = re.compile(
 _QUOTED_SPAN = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
 _NOT_NAMES = frozenset("it them that me my you your about more an and all some what something anything for to".split())
 _CLOSING_MARKS = " \t\r\n.,;:!?"
+_MAX_MESSAGE = 20_000
+"""Characters of a message that are searched for commands: the patterns take more than linear time."""
 
 
 @frozen_dataclass
@@ -80,10 +82,6 @@ class Action:
 
     tool: str
     arguments: tuple[tuple[str, JsonValue], ...]
-
-
-_MAX_MESSAGE = 20_000
-"""Characters of a message that are searched for commands: the patterns below take more than linear time."""
 
 
 def plan(message: str) -> list[list[Action]]:

@@ -213,6 +213,7 @@ def config_for_reading(config: Path) -> str:
 
 
 def _sensitive_paths(repository: WorkTree) -> list[str]:
+    """Return the tracked paths that may hold secrets, and links that took the place of tracked folders."""
     paths = dict.fromkeys(entry.path for entry in tracked_entries(repository))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     # A search follows a link in place of a tracked folder.
@@ -298,8 +299,8 @@ def _location_risk(repository: WorkTree, *, workspace: Path) -> str:
     git_dir, common_dir, dot_git = repository.git_dir, repository.common_dir, repository.tree / ".git"
     if git_dir != dot_git or common_dir != git_dir:
         back = _follow(git_dir, _read_text(git_dir / "gitdir")) if _mode(git_dir / "gitdir") else None
-        linked = back == dot_git and common_dir in (git_dir, git_dir.parent.parent)
-        if not linked and not (git_dir.is_relative_to(workspace) and common_dir.is_relative_to(workspace)):
+        is_linked = back == dot_git and common_dir in (git_dir, git_dir.parent.parent)
+        if not is_linked and not (git_dir.is_relative_to(workspace) and common_dir.is_relative_to(workspace)):
             return f"its data is in {common_dir}, outside the workspace"
     objects = common_dir / "objects"
     if _mode(objects / "info" / "alternates"):

@@ -56,7 +56,7 @@ from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
 from chatops.sandbox.landlock import set_id_filter
 from chatops.sandbox.process import DATA, Command, memory_file
-from chatops.sandbox.programs import Toolchains, find_toolchains, named, outermost
+from chatops.sandbox.programs import Toolchains, display_names, find_toolchains, outermost
 from chatops.sandbox.proxy import PORT
 from chatops.sandbox.supervisor import MAX_FILE
 from chatops.toolkit.base import ToolContext
@@ -165,7 +165,8 @@ def confinement(
     if spec.hosts and works.program and not spec.network:
         network_words += f" but {', '.join(spec.hosts)}"
     toolchains = find_toolchains(workspace, os.environ)
-    lists = (("may read", spec.read), ("may write", spec.write), ("programs of", named(toolchains)), ("gets", spec.env))
+    shown = display_names(toolchains)
+    lists = (("may read", spec.read), ("may write", spec.write), ("programs of", shown), ("gets", spec.env))
     further_words = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     used: list[str] = []
     for credential in spec.credentials:
@@ -337,8 +338,8 @@ def sandboxed_command(
     repository = confined.repository if context.source is None else None
     main_repository = (repository.common,) if repository is not None and repository.is_linked_worktree else ()
     listed = (*map(Path, (*read, *name_service, *write)), *main_repository)
-    place, call_filter = config_place(), set_id_filter()
-    git_config = b"" if place is None or place.is_relative_to(workspace) else filtered_config()
+    config, call_filter = config_place(), set_id_filter()
+    git_config = b"" if config is None or config.is_relative_to(workspace) else filtered_config()
     # Every user of the machine can read the words of a program, and the key of a server is in its environment.
     setenv = (part for name, value in environment.items() for part in ("--setenv", name, value))
     variables = b"".join(os.fsencode(part) + b"\0" for part in setenv)
@@ -363,7 +364,7 @@ def sandboxed_command(
         *covers.guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
         *covers.mount_paths(view, context.mounts),
         *cover_args,
-        *(["--ro-bind-data", DATA, str(place)] if git_config else []),
+        *(["--ro-bind-data", DATA, str(config)] if git_config else []),
         *(["--seccomp", DATA] if call_filter else []),
         *("--chdir", str(cwd), "--clearenv", "--args", DATA),
         "--",
@@ -418,7 +419,9 @@ def _mount_repository(
     """Give access to the repository; without one, let none be made unless `.git` may be written."""
     store = view.source / ".git"
     args = git_mounts(repository, access, stage) if repository is not None else []
-    if access == "writable" or store.is_symlink() or (repository is not None and not repository.is_linked_worktree):
+    # Of a linked worktree, `git_mounts` shows the repository elsewhere and not the file here.
+    is_mounted = repository is not None and not repository.is_linked_worktree
+    if access == "writable" or store.is_symlink() or is_mounted:
         return args
     args += covers.mount_protected(store, target=view.in_sandbox(store))
     if repository is None and covers.can_become_bare(view.source):

@@ -51,7 +51,9 @@ NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it
 
 @frozen_dataclass(kw_only=False)
 class SandboxFailures:
-    """Sandbox failures by session, command and folder, kept while the app runs."""
+    """What failed in the sandbox by session, command and folder, kept while the app runs: setting it up, or the command
+    for lack of something.
+    """
 
     best: SandboxLevel = SandboxLevel.HARD
     """The highest level to use."""
@@ -367,6 +369,7 @@ async def _run_in_sandbox(
                     timeout_s=seconds,
                     keep=min(keep, MAX_SHOWN),
                     output=context.output,
+                    # No less is shown than the result may hold.
                     max_shown=max(keep, MAX_SHOWN),
                 )
             finally:

@@ -28,6 +28,7 @@ repository is not shown.
 """
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -89,8 +90,8 @@ class Repository:
         folders = dict.fromkeys((self.folder, self.common))
         return tuple(folder / name for folder in folders for name in _WRITTEN_FOLDERS if os.path.lexists(folder / name))
 
-    def paths_leading_elsewhere(self, *, remove: bool) -> str:
-        """Name what in `written_folders` leads elsewhere, or cannot be examined. With `remove`, remove it."""
+    def names_leading_elsewhere(self, *, remove: bool) -> str:
+        """Return the names of what leads elsewhere in `written_folders`, or cannot be examined. `remove` it too."""
         paths = [path for place in self.written_folders for path in _paths_leading_elsewhere(place, remove=remove)]
         return list_names([visible(self.display_name(path)) for path in paths], most=_MAX_NAMED)
 
@@ -153,7 +154,7 @@ class Stage:
 
         Return what was removed and what was not taken over, as clauses.
         """
-        removed = self.repository.paths_leading_elsewhere(remove=True)
+        removed = self.repository.names_leading_elsewhere(remove=True)
         notes = [f"removed from the repository, as it leads elsewhere: {removed}"] if removed else []
         left, refused = [], []
         for name in _STAGED:
@@ -178,8 +179,8 @@ class Stage:
             return self._index_adds_folders()
         if name == "HEAD":
             data = _read_beginning(self.folder / name)
-            head = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
-            return not head and _ID.fullmatch(data) is None
+            names_branch = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
+            return not names_branch and _ID.fullmatch(data) is None
         if name == "packed-refs":
             return self._packed_refs_are_invalid()
         # The others of this name hold ids, but git would follow a symbolic reference too.
@@ -288,7 +289,7 @@ def _prepare_repository(repository: Repository) -> None:
         (folder / "logs").mkdir(exist_ok=True)
     with _open_folder(repository.common / "objects") as objects, contextlib.suppress(FileExistsError):
         os.mkdir("info", dir_fd=objects)
-    if found := repository.paths_leading_elsewhere(remove=False):
+    if found := repository.names_leading_elsewhere(remove=False):
         raise SandboxSetupError(f"no command may commit while the repository leads elsewhere by {found}")
 
 
@@ -401,5 +402,5 @@ def _read_file(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         data = file.read(_MAX_COPIED_BYTES + 1)
     if len(data) > _MAX_COPIED_BYTES:
-        raise OSError(f"{path} is too large")
+        raise OSError(errno.EFBIG, f"{path.name} is too large to be copied")
     return data

@@ -227,7 +227,7 @@ def _toolchains_of_path(path: str, *, workspace: Path, rustup: str, homes: tuple
     return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)
 
 
-def named(toolchains: Toolchains) -> tuple[str, ...]:
+def display_names(toolchains: Toolchains) -> tuple[str, ...]:
     """Return the shown paths for display: several of one folder as ``FOLDER/{A,B}``, because not all of it is shown."""
     below: dict[Path, list[str]] = {}
     for place in toolchains.shown:

@@ -46,7 +46,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @frozen_dataclass
 class ResolvedPath:
-    """A resolved path. With a `problem` or `refusal` the other fields must not be used."""
+    """A resolved path. With a `problem` or `refusal` no tool may use it, and it may be the workspace in its place."""
 
     path: Path
     """Absolute and resolved."""

@@ -23,17 +23,17 @@ _MAX_LINE = 100
 
 Show = Callable[[Progress | None], None]
 """Receives progress, None at its end. It is called in the thread that works, and must not wait."""
-_shown_by: ContextVar[Show | None] = ContextVar("progress", default=None)
+_receiver: ContextVar[Show | None] = ContextVar("receiver", default=None)
 
 
 @contextmanager
 def shown_by(show: Show) -> Iterator[None]:
     """Show the progress of work inside the block with `show`."""
-    token = _shown_by.set(show)
+    token = _receiver.set(show)
     try:
         yield
     finally:
-        _shown_by.reset(token)
+        _receiver.reset(token)
 
 
 class Counter:
@@ -84,7 +84,7 @@ class Counter:
 @contextmanager
 def count_work(what: str, *, unit: str = "", total: int = 0) -> Iterator[Counter]:
     """Count the work inside the block. `what` says what is done, such as ``copying the workspace``."""
-    counter = Counter(_shown_by.get(), what, unit=unit, total=total)
+    counter = Counter(_receiver.get(), what, unit=unit, total=total)
     counter.add(0)
     try:
         yield counter
@@ -100,7 +100,7 @@ def count_into(descriptor: int) -> None:
             with suppress(OSError):
                 os.write(descriptor, b"%d %d\n" % (progress.done, progress.total))
 
-    _shown_by.set(write)
+    _receiver.set(write)
 
 
 def counts_from(descriptor: int, counter: Counter) -> None:

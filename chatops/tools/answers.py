@@ -69,10 +69,10 @@ def _check_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]])
     return _check(value, schema, [PatternGate(**gate) for gate in gates])
 
 
-def _check(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
+def _check(text: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
     """Check an object, given as canonical JSON, and its member ``result``."""
-    value = parse_json(spelled_value)
-    facts = AnswerFacts(value=spelled_value, bare_unmatched=_mismatches(patterns, value, schema))
+    value = parse_json(text)
+    facts = AnswerFacts(value=text, bare_unmatched=_mismatches(patterns, value, schema))
     if schema:
         facts = replace(facts, bare_problems=problems_in_process(value, schema=schema, noun=_NOUN))
     if not isinstance(value, Mapping) or RESULT not in value:

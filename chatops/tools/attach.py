@@ -48,9 +48,9 @@ def attached_files(
     attached: dict[Path, AttachedFile] = {}
     room = MAX_IN_ALL
     for quoted, bare in _REFERENCE.findall(text):
-        image = (quoted or bare).rstrip(_AFTER_A_PATH)
-        if len(attached) < MAX_FILES and (data := pasted(image)) is not None:
-            attached[Path(image)] = AttachedFile(ref=replace(context.keep_file(image, data), path=image), text="")
+        name = (quoted or bare).rstrip(_AFTER_A_PATH)
+        if len(attached) < MAX_FILES and (data := pasted(name)) is not None:
+            attached[Path(name)] = AttachedFile(ref=replace(context.keep_file(name, data), path=name), text="")
             continue
         name, place = _find_named(quoted or bare, context=context)
         if place is None:
@@ -87,7 +87,10 @@ def named_image(text: str) -> str:
 
 
 def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
-    """Return the name without punctuation after it and what it names; None if there is nothing of that name."""
+    """Return what a name names, None for nothing, and the name: without punctuation after it unless that is part of it.
+
+    A path that exists and is refused counts too, so that the user learns why it is not attached.
+    """
     for name in dict.fromkeys((written, written.rstrip(_AFTER_A_PATH))):
         if not name:
             continue

@@ -499,12 +499,12 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
             if looked_at > _MAX_LOOKED_AT or len(same_name) > _MAX_NAMED:
                 break
     similar = (path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))
-    names = [
+    shown = [
         visible(str(near.relative_to(context.workspace)), limit=200)
         for near in dict.fromkeys((*same_name, *similar))
         if not why_refused(near, context=context, write=False)
     ]
-    return f"; there is {' and '.join(names[:_MAX_NAMED])}" if names else ""
+    return f"; there is {' and '.join(shown[:_MAX_NAMED])}" if shown else ""
 
 
 def near_passage(old: str, text: str) -> str:

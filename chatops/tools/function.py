@@ -210,12 +210,12 @@ def tool(
     """
 
     def make_tool(function: Callable[..., Any]) -> FunctionTool:
-        title = name or function.__name__
+        tool_name = name or function.__name__
         fields, context_name, facts_name = _signature(function)
         config = ConfigDict(extra="forbid", allow_inf_nan=False)
-        model: type[BaseModel] = create_model(title, __config__=config, **fields)
+        model: type[BaseModel] = create_model(tool_name, __config__=config, **fields)
         spec = ToolSpec(
-            name=title,
+            name=tool_name,
             description=_first_paragraph(function),
             schema=canonical(without_references(_without_titles(model.model_json_schema()))),
             min_access=min_access,

@@ -111,6 +111,8 @@ def search_documents(
 
 @dataclass
 class _Report:
+    """What a search could not index."""
+
     left: int = 0
     """Number of changed files that there was no time to read."""
     problems: list[str] = field(default_factory=list)
@@ -267,6 +269,7 @@ def _index_file(db: sqlite3.Connection, folder: str, path: str, descriptor: int,
             signal.alarm(_FILE_S)
             passages, problem = passages_of(file, ending=ending)
         except NoReaderError as error:
+            # The extra may be there at the next search.
             passages, problem = [], str(error)
             key = (folder, path, status.st_size, _TRY_AGAIN)
         except DocumentError as error:
@@ -284,6 +287,7 @@ def _index_file(db: sqlite3.Connection, folder: str, path: str, descriptor: int,
 def _store_file(
     db: sqlite3.Connection, key: tuple[str, str, int, int], problem: str, passages: list[tuple[str, str]]
 ) -> None:
+    """Replace what the index has of a file. `key` is its folder, path, size and time of change."""
     folder, path, size, at = key
     _drop_file(db, folder, path)
     file = db.execute(

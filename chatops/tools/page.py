@@ -24,7 +24,8 @@ from chatops.domain.canonical import JsonValue
 Reader = Callable[[str, str], JsonValue]
 """Returns the title and the text of a page, given its HTML and its URL."""
 
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "canvas"})
+_SILENT_TAGS = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "canvas"})
+"""Elements whose text no reader of the page sees."""
 _BLOCKS = frozenset(
     "address article aside blockquote br dd details dialog div dl dt fieldset figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main nav ol p pre section summary table tbody tfoot thead tr ul".split()
@@ -38,6 +39,7 @@ _MAX_LINK = 500
 _HOST_NAME_CODECS = frozenset({"idna", "punycode"})
 """Text codecs of Python that are made for host names; decoding a page with one can take hours."""
 _ROLES = frozenset({"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu"})
+"""Roles and tags of what surrounds the content."""
 _CHROME_TAGS = ("nav", "aside", "dialog", "button", "select", "input", "textarea", "menu")
 _HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _CHROME = re.compile(
@@ -178,7 +180,7 @@ def read_markdown(html: str, url: str) -> JsonValue:
     title = soup.title.get_text() if soup.title else ""
     base = soup.find("base", href=True)
     start = (base and _absolute_address(base["href"], url)) or url
-    for tag in soup(list(_SILENT)):
+    for tag in soup(list(_SILENT_TAGS)):
         if not tag.decomposed:
             tag.decompose()
     part = drop_all_but_content(soup)
@@ -244,7 +246,7 @@ class PageReader(HTMLParser):
         """Break the line at blocks, and mark headings, list items and cells."""
         if tag == "title":
             self._in_title = True
-        elif tag in _SILENT:
+        elif tag in _SILENT_TAGS:
             self._silent.append(tag)
         elif tag == "body":
             # Elements that were left open in the head end here.

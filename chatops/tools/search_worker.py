@@ -10,7 +10,7 @@ Runs as ``python -I -S search_worker.py JOB``. JOB is a JSON object:
 
 Symlinks are never followed. Files that hold or may hold secrets are skipped, and files that git ignores. Prints
 ``path:line: text`` for each match, then one line that starts with a record separator and holds a JSON object about what
-was skipped out.
+was left out.
 """
 
 import json
@@ -46,6 +46,7 @@ class _Budget:
 
 
 def _walk_files(top: int, job: "dict[str, Any]", skipped: dict[str, int]) -> Iterator[tuple[str, int, str]]:
+    """Yield the path of each file to search, the open folder it is in, and its name. Count the others in `skipped`."""
     # From the import path of the job.
     from chatops.domain.names import is_secret, may_hold_secrets
     from chatops.git.ignore import GitIgnore
@@ -77,7 +78,7 @@ def _walk_files(top: int, job: "dict[str, Any]", skipped: dict[str, int]) -> Ite
 
 
 def _open_file(folder: int, name: str, skipped: dict[str, int]) -> int:
-    """Return a descriptor of a regular file with one name; -1 for anything else."""
+    """Return a descriptor of a regular file with one name; -1 for anything else. Count several names in `skipped`."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -131,7 +132,7 @@ def main() -> None:
     single = job["file"]
     top = _open_folder(job)
     if single:
-        descriptor = _open_file(top, single, {"linked": 0})
+        descriptor = _open_file(top, single, skipped)
         if descriptor >= 0:
             _search_file(os.path.normpath(os.path.join(job["below"], single)), descriptor, pattern, budget)
     else:

@@ -32,15 +32,13 @@ from chatops.tools.function import FunctionTool, Inspector, tool
 
 log = logging.getLogger(__name__)
 
-SERVICE_S = 15.0
-"""Seconds for the whole request."""
 _MAX_ANSWER_BYTES = 2_000_000
 """Maximum size of an answer, which is held in memory."""
 WOLFRAM_KEY = "WOLFRAM_APP_ID"
 """Environment variable with the AppID."""
 NO_WOLFRAM_KEY = f"it needs an AppID of Wolfram|Alpha (developer.wolframalpha.com, LLM API). Set {WOLFRAM_KEY}"
 """Reason why wolfram_alpha is not offered, and the way to enable it."""
-BASE = "https://www.wolframalpha.com"
+_WOLFRAM_URL = "https://www.wolframalpha.com"
 MAX_QUERY = 400
 """Maximum number of characters of a question or search."""
 _MAX_CHARS = 6_800
@@ -68,10 +66,10 @@ async def ask_service(
     url: str,
     *,
     who: str,
+    headers: Mapping[str, str],
+    seconds: float,
     params: Mapping[str, str | int] | None = None,
     body: Mapping[str, object] | None = None,
-    headers: Mapping[str, str] | None = None,
-    seconds: float = SERVICE_S,
 ) -> tuple[int, bytes]:
     """Return the status and body of the answer of a service. `who` names it at the beginning of error messages.
 
@@ -111,7 +109,7 @@ def _inspector(host: str) -> Inspector:
     return inspect
 
 
-def wolfram_tools(key: str, *, base: str = BASE) -> tuple[FunctionTool, ...]:
+def wolfram_tools(key: str, *, base: str = _WOLFRAM_URL) -> tuple[FunctionTool, ...]:
     """Return `wolfram_alpha`. `key` is the AppID, which is never shown."""
 
     @tool(
@@ -174,9 +172,9 @@ class HttpBackend:
 
     url: str
     path: tuple[str, ...]
-    text: str
+    text_key: str
     """Key of a result's excerpt."""
-    words: str = "q"
+    query_key: str = "q"
     """Name of the parameter with the words to search for."""
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -190,7 +188,7 @@ class HttpBackend:
 
     async def search(self, query: str) -> Sequence[Hit]:
         """Send the query, and read the results."""
-        params = {self.words: query, **self.params}
+        params = {self.query_key: query, **self.params}
         post = self.method == "POST"
         status, data = await ask_service(
             self.method,
@@ -209,20 +207,20 @@ class HttpBackend:
         except ValueError as error:
             fault = f"The search at {self.host} did not answer with JSON.{_STATUS_ADVICE[403]}"
             raise ToolFailedError(fault) from error
-        return _read_hits(answer, *self.path, text=self.text)
+        return _read_hits(answer, *self.path, text_key=self.text_key)
 
 
 def searxng(url: str) -> HttpBackend:
     """Return a SearXNG server, whose settings have to permit the format ``json``."""
     place = f"{url.rstrip('/')}/search"
-    return HttpBackend(url=place, path=("results",), text="content", params={"format": "json"})
+    return HttpBackend(url=place, path=("results",), text_key="content", params={"format": "json"})
 
 
 def brave(key: str, *, base: str = "https://api.search.brave.com") -> HttpBackend:
     """Return Brave's search API."""
     headers, path = {"X-Subscription-Token": key}, ("web", "results")
     url = f"{base}/res/v1/web/search"
-    return HttpBackend(url=url, path=path, text="description", params={"count": MAX_HITS}, headers=headers)
+    return HttpBackend(url=url, path=path, text_key="description", params={"count": MAX_HITS}, headers=headers)
 
 
 def tavily(key: str, *, base: str = "https://api.tavily.com") -> HttpBackend:
@@ -230,11 +228,11 @@ def tavily(key: str, *, base: str = "https://api.tavily.com") -> HttpBackend:
     return HttpBackend(
         method="POST",
         url=f"{base}/search",
-        words="query",
+        query_key="query",
         params={"max_results": MAX_HITS},
         headers={"Authorization": f"Bearer {key}"},
         path=("results",),
-        text="content",
+        text_key="content",
     )
 
 
@@ -254,7 +252,7 @@ class DdgsBackend:
                 "The search failed: no engine that needs no key gave a result. They limit how often they answer: try "
                 "other words, or later. The user can set up another service; chatops doctor lists them."
             ) from error
-        return _read_hits({"results": found}, "results", text="body", url="href")
+        return _read_hits({"results": found}, "results", text_key="body", url_key="href")
 
     @staticmethod
     def _raw_hits(query: str) -> object:
@@ -301,14 +299,14 @@ def _hit_text(number: int, hit: Hit) -> str:
     return f"{number}. {visible(hit.title, limit=200)}\n   {visible(hit.url, limit=500)}\n   {text}"
 
 
-def _read_hits(answer: object, *path: str, text: str, url: str = "url") -> Sequence[Hit]:
+def _read_hits(answer: object, *path: str, text_key: str, url_key: str = "url") -> Sequence[Hit]:
     """Return the entries at `path` as hits; skip entries of another shape."""
     for key in path:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
     entries = answer if isinstance(answer, list) else []
     hits = [
-        Hit(title=str(entry.get("title") or ""), url=str(entry[url]), text=str(entry.get(text) or ""))
+        Hit(title=str(entry.get("title") or ""), url=str(entry[url_key]), text=str(entry.get(text_key) or ""))
         for entry in entries
-        if isinstance(entry, Mapping) and str(entry.get(url, "")).startswith(("http://", "https://"))
+        if isinstance(entry, Mapping) and str(entry.get(url_key, "")).startswith(("http://", "https://"))
     ]
     return hits[:MAX_HITS]

@@ -122,24 +122,25 @@ def _inspect(
     arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> CallFacts:
     command: str = arguments["command"]
-    facts, level = inspect_program(
+    facts, confined = inspect_program(
         command, field="command", cwd=arguments["cwd"] or ".", facts=facts, context=context, failures=failures
     )
-    if level is None:
+    if confined is None:
+        # The call cannot run, and `facts` say why.
         return facts
     cwd = Path(facts.cwd)
     facts = command_facts(
         command,
         facts=facts,
         cwd=cwd,
-        path=search_path(level),
-        contained=bool(level.program),
+        path=search_path(confined),
+        contained=bool(confined.program),
         context=context,
         # Sorted; the resulting words are judged and run without another expansion.
         expand=lambda pattern: tuple(sorted(glob.glob(pattern, root_dir=cwd))),
     )
     earlier = failures.lacks(facts, context)
-    return with_lacks(facts, confined=level, best=failures.best, context=context, earlier=earlier)
+    return with_lacks(facts, confined=confined, best=failures.best, context=context, earlier=earlier)
 
 
 def command_facts(

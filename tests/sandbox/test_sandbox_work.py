@@ -11,9 +11,10 @@ import pytest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.git.user_config import filtered_config
+from chatops.sandbox import git_access
 from chatops.sandbox.covers import mount_points
 from chatops.sandbox.git_access import find_repository, stage_for
-from chatops.sandbox.programs import find_toolchains, named
+from chatops.sandbox.programs import display_names, find_toolchains
 from chatops.toolkit.confine import home_folders
 from chatops.tools.shell import shell_tools
 from tests.tools.running import needs_sandbox
@@ -170,6 +171,12 @@ async def test_a_repository_that_leads_elsewhere_gives_no_access_to_commit(
     assert not (repository / "ran").exists()
     assert sorted(out.rglob("*")) == before
     assert "success" in await ran(repository, "echo ran > ran", SandboxSpec())
+
+
+async def test_an_index_that_is_too_large_is_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_access, "_MAX_COPIED_BYTES", 60)
+    with pytest.raises(ToolFailedError, match="index is too large to be copied"):
+        await ran(repository, "echo ran > ran")
 
 
 @pytest.mark.parametrize(
@@ -514,7 +521,9 @@ def test_toolchains_are_found_where_path_leads_and_home_never_is(tmp_path: Path,
     found = find_toolchains(tmp_path / "ws", {"PATH": path})
     assert {node, shims, cargo, home / ".rustup" / "toolchains"} <= set(found.shown)
     shown = f"{home}/.pyenv/{{"
-    assert str(home / ".pyenv") not in named(found) and any(one.startswith(shown) for one in named(found))
+    assert str(home / ".pyenv") not in display_names(found) and any(
+        one.startswith(shown) for one in display_names(found)
+    )
     assert not set(home_folders()) & set(found.shown)
     assert home / ".cargo" not in found.shown
     assert set(found.path) == {str(node / "bin"), str(shims), str(cargo)}
