@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,14 +54,10 @@ def _install_words(extra: str, *, prefix: Path) -> list[str]:
 
 
 def _distribution() -> "Distribution | None":
-    # See `installed_entries`: a relative entry means the current folder, which may be hostile.
-    return next(_distributions(path=list(filter(os.path.isabs, sys.path)), name=DISTRIBUTION), None)
-
-
-def _distributions(**wanted: Any) -> "Iterator[Distribution]":
     from importlib.metadata import distributions  # slow to import
 
-    return iter(distributions(**wanted))
+    # See `installed_entries`: a relative entry means the current folder, which may be hostile.
+    return next(iter(distributions(path=list(filter(os.path.isabs, sys.path)), name=DISTRIBUTION)), None)
 
 
 def _installer_words() -> list[str]:
@@ -141,6 +136,8 @@ def installed_entries(group: str) -> "tuple[EntryPoint, ...]":
 
 
 def _entry_points_of(group: str, folders: list[str]) -> "tuple[EntryPoint, ...]":
+    from importlib.metadata import distributions  # slow to import
+
     # Of a package that is installed twice only the first one can be imported.
-    packages = {package.name: package for package in reversed(list(_distributions(path=folders)))}
+    packages = {package.name: package for package in reversed(list(distributions(path=folders)))}
     return tuple(entry for package in packages.values() for entry in package.entry_points.select(group=group))

@@ -33,6 +33,8 @@ REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
 _HOME_ADVICE = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
 SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
 """The site's registry. A constant: if it could be moved, the ceiling could be lifted."""
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags that open a folder, but no link to one."""
 
 
 def packaged_file(name: str) -> Path:
@@ -337,12 +339,19 @@ def remove_left_folders() -> None:
 @contextmanager
 def _lock_own_folder(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder. Raises OSError if it belongs to another user, or another process has it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with opened(folder) as descriptor:
         if os.fstat(descriptor).st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+@contextmanager
+def opened(path: str | Path, flags: int = FOLDER_FLAGS, *, at: int | None = None) -> Iterator[int]:
+    """Open a file or folder, by default a folder, relative to the open folder `at`. Raises OSError."""
+    descriptor = os.open(path, flags, 0o600, dir_fd=at)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -132,8 +132,7 @@ class Loaded:
     def reload_if_changed(self) -> "Loaded | None":
         """Load the registries again if a file has changed, otherwise return None. Never raises.
 
-        If the file is gone (an editor may be writing it) or the site registry can no longer be trusted, the values read
-        before stay in force, with the reason in `broken` and `notices`.
+        If that fails, the values read before stay in force, with the reason in `broken` and `notices`.
         """
         stamp = _file_stamp(self.lookup, self.path)
         gone = not _may_be_there(self.path)

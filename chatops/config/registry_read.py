@@ -121,14 +121,6 @@ def read_registry(data: bytes, *, source: str, site: bool = False) -> Registry:
     Raises ConfigError naming `source`, line, column and key.
     """
     document = read_document(data, source=source, advice=_ADVICE, most=MAX_BYTES)
-    return read_located(document, data=data, site=site)
-
-
-def read_located(document: Document, *, data: bytes, site: bool = False) -> Registry:
-    """Read a registry from a parsed document; `data` are its bytes, and `site` is as in `read_registry`.
-
-    Raises ConfigError.
-    """
     return _RegistryReader(document, site=site).registry(digest=hashlib.sha256(data).hexdigest())
 
 

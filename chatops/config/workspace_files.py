@@ -29,6 +29,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from chatops.config.folder_identity import folder_identity, inode_of
+from chatops.config.paths import FOLDER_FLAGS, opened
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 NOTES = ("AGENTS.md", "CLAUDE.md")
@@ -49,9 +50,8 @@ _MAX_DEPTH = 5
 _MAX_LEVELS = 40
 """Maximum number of folders above the workspace that are searched for the root of its repository."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK opening a pipe would block.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class ReadFault(StrEnum):
@@ -140,7 +140,7 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFil
     Never raises.
     """
     try:
-        with _open_folder(str(workspace)) as folder:
+        with opened(workspace) as folder:
             inode = os.fstat(folder).st_ino
             # Files are bound to their digests too, so this is enough where nothing tells when a folder was created.
             identity = folder_identity(workspace) or f"{inode}:0:{workspace}"
@@ -158,7 +158,7 @@ def read_skills(folder: Path) -> list[Item]:
     """Read the user's own skills in `folder`, which is called ``skills``, as those of a workspace. Never raises."""
     reader = _WorkspaceReader(own=set())
     try:
-        with _open_folder(str(folder.parent.resolve())) as parent:
+        with opened(folder.parent.resolve()) as parent:
             return list(reader.read_folder(parent, folder.name, ItemKind.SKILL, depth=_MAX_DEPTH))
     except OSError:
         return []
@@ -194,7 +194,7 @@ class _WorkspaceReader:
         if registry := self._read_item(workspace, REGISTRY, ItemKind.REGISTRY):
             yield registry
         yield from self.read_folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, is_wanted=is_workflow_name)
-        with suppress(OSError), _open_folder(".chatops", within=workspace) as folder:
+        with suppress(OSError), opened(".chatops", at=workspace) as folder:
             for name, kind in (("skills", ItemKind.SKILL), ("tools", ItemKind.TOOL)):
                 yield from self.read_folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
         if servers := self._read_item(workspace, ".mcp.json", ItemKind.SERVERS):
@@ -216,7 +216,7 @@ class _WorkspaceReader:
             if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 yield Item(kind=kind, path=path, problem=ReadFault.LINK)
                 return
-            with _open_folder(name, within=parent) as folder:
+            with opened(name, at=parent) as folder:
                 status = os.fstat(folder)
                 if (status.st_dev, status.st_ino) in self._own:
                     return
@@ -285,7 +285,7 @@ class _WorkspaceReader:
     def _read_bytes(self, folder: int, name: str) -> bytes | None:
         """Return the content of a plain file; None if it is one of the user's own. Raises OSError, _NotReadError."""
         _check_status(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             _check_status(status)
@@ -328,16 +328,6 @@ def _text_fault(data: bytes) -> str:
 
 
 @contextmanager
-def _open_folder(name: str, *, within: int | None = None) -> Iterator[int]:
-    """Open a folder, and close it afterwards. Raises OSError, also for a symbolic link."""
-    descriptor = os.open(name, _FOLDER, dir_fd=within)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
 def _open_levels(workspace: int) -> Iterator[list[int]]:
     """Open the workspace's folder and those above it up to the root of its repository; yield them nearest first.
 
@@ -351,7 +341,7 @@ def _open_levels(workspace: int) -> Iterator[list[int]]:
             if at_root := _has_repository(levels[-1]):
                 break
             try:
-                above = os.open("..", _FOLDER, dir_fd=levels[-1])
+                above = os.open("..", FOLDER_FLAGS, dir_fd=levels[-1])
             except OSError:
                 break
             levels.append(above)

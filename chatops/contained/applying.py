@@ -46,6 +46,7 @@ from pathlib import Path
 from typing import Literal
 
 from chatops.config.failpoints import reach
+from chatops.config.paths import opened
 from chatops.contained.folder import (
     ABSENT,
     FILE_FLAGS,
@@ -57,7 +58,6 @@ from chatops.contained.folder import (
     entry_state,
     exchange,
     is_same_state,
-    opened,
     rename_to_new,
 )
 from chatops.contained.freezing import ChangeList, Entry, display_path, select_entries

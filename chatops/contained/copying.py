@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.config.failpoints import reach
+from chatops.config.paths import FOLDER_FLAGS, opened
 from chatops.contained.folder import (
     FILE_FLAGS,
-    FOLDER_FLAGS,
     NEW_FILE_FLAGS,
     Kind,
     State,
     TurnFolder,
     copy_and_digest,
-    opened,
     remove_tree,
     sync_file_system,
     sync_folder,

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Self
 
 from chatops.config.entries import Value, decode_value, encode_value
-from chatops.config.paths import complete_file
+from chatops.config.paths import FOLDER_FLAGS, complete_file, opened
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE_BYTES = 1 << 20
@@ -124,16 +123,6 @@ def write_durably(path: Path, data: bytes) -> None:
     with complete_file(path.parent, f".{path.name}.", data) as temporary:
         temporary.replace(path)
     sync_folder(path.parent)
-
-
-@contextmanager
-def opened(path: str | Path, flags: int = FOLDER_FLAGS, *, at: int | None = None, mode: int = 0o600) -> Iterator[int]:
-    """Open a file or folder, by default a folder, relative to the open folder `at`. Raises OSError."""
-    descriptor = os.open(path, flags, mode, dir_fd=at)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def sync_folder(path: Path) -> None:
@@ -319,10 +308,7 @@ def is_same_state(one: State, other: State) -> bool:
 
 
 def exchange(parent: int, one: str, other: str) -> None:
-    """Swap two entries of a folder atomically. Follows no link.
-
-    Raises OSError, with EINVAL where the file system cannot do that.
-    """
+    """Swap two entries of a folder atomically. Follows no link. Raises OSError, also where that is not supported."""
     _renameat2(parent, one, other, _EXCHANGE)
 
 

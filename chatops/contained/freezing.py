@@ -15,8 +15,9 @@ from pathlib import Path
 
 from chatops.config.entries import decode_value
 from chatops.config.failpoints import reach
+from chatops.config.paths import opened
 from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_cache, is_git_name, read_manifest
-from chatops.contained.folder import ABSENT, FILE_FLAGS, Kind, OpenWorkspace, State, TurnFolder, opened, state_below
+from chatops.contained.folder import ABSENT, FILE_FLAGS, Kind, OpenWorkspace, State, TurnFolder, state_below
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass

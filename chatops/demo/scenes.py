@@ -181,11 +181,6 @@ def parse_object(text: str) -> Mapping[str, object]:
         return {}
 
 
-def strings_in(value: object) -> list[str]:
-    """Return the strings in a list; empty if `value` is not a list."""
-    return [item for item in as_list(value) if isinstance(item, str)]
-
-
 def make_action(tool: str, **arguments: JsonValue) -> Action:
     """Return a call to make."""
     return Action(tool=tool, arguments=tuple(arguments.items()))
@@ -310,7 +305,7 @@ def _search_sources(scene: Scene) -> DemoReply:
 
 
 def _read_sources(scene: Scene) -> DemoReply:
-    sources = strings_in(scene.output("search").get("sources"))
+    sources = [source for source in as_list(scene.output("search").get("sources")) if isinstance(source, str)]
     if not sources:
         return give_up("the step before has found no sources")
     reads = scene.calls_of("file_read")

@@ -32,7 +32,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from chatops.config.paths import write_private
+from chatops.config.paths import opened, write_private
 from chatops.domain import __version__
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.known_keys import add_known_keys
@@ -197,8 +197,7 @@ class StoredAuth(httpx2.Auth):
 @asynccontextmanager
 async def _renewal_lock(path: Path) -> AsyncIterator[None]:
     """Keep other processes from renewing the login at `path`."""
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC) as descriptor:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -206,8 +205,6 @@ async def _renewal_lock(path: Path) -> AsyncIterator[None]:
             except BlockingIOError:
                 await asyncio.sleep(_LOCK_S)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @frozen_dataclass(kw_only=False)

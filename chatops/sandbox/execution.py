@@ -51,9 +51,7 @@ NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it
 
 @frozen_dataclass(kw_only=False)
 class SandboxFailures:
-    """What failed in the sandbox by session, command and folder, kept while the app runs: setting it up, or the command
-    for lack of something.
-    """
+    """Failures of the sandbox, and what commands lacked in it, by session, command and folder, while the app runs."""
 
     best: SandboxLevel = SandboxLevel.HARD
     """The highest level to use."""

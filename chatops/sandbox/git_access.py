@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chatops.config.paths import temporary_folder
+from chatops.config.paths import opened, temporary_folder
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess
 from chatops.git.repository import WorkTree, tracked_entries
@@ -70,6 +70,8 @@ _UNREADABLE = b"\xff"
 """Stands for a reference that cannot be read: none begins with this byte."""
 _MTIME_NS = 3
 """Place of the modification time in a `_file_version`."""
+_PLACE_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags that open a folder as a place only, which needs no right to read it."""
 
 
 @frozen_dataclass
@@ -287,7 +289,7 @@ def _prepare_repository(repository: Repository) -> None:
             )
     for folder in dict.fromkeys((repository.folder, repository.common)):
         (folder / "logs").mkdir(exist_ok=True)
-    with _open_folder(repository.common / "objects") as objects, contextlib.suppress(FileExistsError):
+    with opened(repository.common / "objects", _PLACE_FLAGS) as objects, contextlib.suppress(FileExistsError):
         os.mkdir("info", dir_fd=objects)
     if found := repository.names_leading_elsewhere(remove=False):
         raise SandboxSetupError(f"no command may commit while the repository leads elsewhere by {found}")
@@ -301,12 +303,12 @@ def _paths_leading_elsewhere(place: Path, *, remove: bool) -> list[Path]:
     paths: list[Path] = []
     to_search = ["."]
     try:
-        with _open_folder(place) as root:
+        with opened(place, _PLACE_FLAGS) as root:
             start = os.readlink(f"/proc/self/fd/{root}")
             while to_search:
                 below = to_search.pop()
                 try:
-                    with _open_folder(below, root) as folder:
+                    with opened(below, _PLACE_FLAGS, at=root) as folder:
                         # Somebody may have replaced a folder on the way by a link meanwhile.
                         if os.readlink(f"/proc/self/fd/{folder}") != os.path.normpath(os.path.join(start, below)):
                             raise OSError
@@ -318,16 +320,6 @@ def _paths_leading_elsewhere(place: Path, *, remove: bool) -> list[Path]:
     except OSError:
         paths.append(place)
     return sorted(paths)
-
-
-@contextlib.contextmanager
-def _open_folder(path: Path | str, at: int | None = None) -> Iterator[int]:
-    """Open a folder as a place, without a link at its end. Raises OSError."""
-    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _list_folder(folder: int, *, references: bool, remove: bool) -> tuple[list[str], list[str]]:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from chatops.config.paths import FOLDER_FLAGS
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.names import fold, is_secret, may_hold_secrets
@@ -41,7 +42,6 @@ MAX_NAME = 255
 """Bytes of one path component; common file systems accept no longer one."""
 # O_NONBLOCK: opening a pipe must not wait for a process at its other end.
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @frozen_dataclass
@@ -193,14 +193,14 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
     if not path.is_relative_to(context.workspace):
         raise ToolFailedError(f"{shown} is outside the workspace.")
     parts = path.relative_to(context.workspace).parts
-    descriptor = os.open(context.workspace, _FOLDER_FLAGS)
+    descriptor = os.open(context.workspace, FOLDER_FLAGS)
     try:
         for part in parts:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=descriptor)
             try:
-                below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
+                below = os.open(part, FOLDER_FLAGS, dir_fd=descriptor)
             except FileNotFoundError:
                 raise
             except OSError as error:

@@ -23,7 +23,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.failpoints import reach
-from chatops.contained.folder import FILE_FLAGS, opened
+from chatops.config.paths import opened
+from chatops.contained.folder import FILE_FLAGS
 from chatops.contained.kept import keep_replaced
 from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError

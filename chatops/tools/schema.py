@@ -60,11 +60,6 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return by_fold[close[0]] if close else ""
 
 
-def missing_value(path: str) -> Problem:
-    """Return the problem that a required value is missing."""
-    return Problem(path=path, message=MISSING)
-
-
 def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], noun: str) -> Problem:
     """Return the problem that a key is not one of `known`; `noun` says what keys are called here."""
     close = nearest(name, known)
@@ -172,7 +167,8 @@ def _problems_of(error: "SchemaError", noun: str) -> Iterator[Problem]:
     wanted: Any = error.validator_value
     match error.validator:
         case "required":
-            yield from (missing_value(_child_path(path, name)) for name in wanted if name not in instance)
+            missing = (name for name in wanted if name not in instance)
+            yield from (Problem(path=_child_path(path, name), message=MISSING) for name in missing)
         case "additionalProperties" if isinstance(error.schema, dict):
             known = list(error.schema.get("properties", {}))
             patterns = list(error.schema.get("patternProperties", {}))

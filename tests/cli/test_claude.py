@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chatops.contained.folder import opened
+from chatops.config.paths import opened
 from tests.support.claude_stand_in import write_claude
 from tests.support.command_line import CommandLine, program_environment
 from tests.support.no_sandbox import without_sandbox

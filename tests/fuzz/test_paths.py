@@ -12,8 +12,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from chatops.config.paths import opened
 from chatops.contained import applying
-from chatops.contained.folder import exchange, opened
+from chatops.contained.folder import exchange
 from chatops.contained.freezing import read_frozen
 from chatops.contained.turns import ContainedTurns
 from chatops.domain.errors import ToolFailedError
