@@ -90,7 +90,7 @@ def sentence(clause: str) -> str:
 
 def cut(text: str, *, most: int) -> str:
     """Return `text` if it has at most `most` characters, else its beginning with an ellipsis, `most` in all."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1].rstrip('…')}…"
 
 
 def one_line(text: str, *, most: int) -> str:
@@ -98,7 +98,7 @@ def one_line(text: str, *, most: int) -> str:
     # Split only a prefix: the text is untrusted and may be very long.
     head = " ".join(text[: 4 * most].split())
     is_whole = len(head) <= most and len(text) <= 4 * most
-    return sanitize(head if is_whole else f"{head[:most]}…", newlines=False)
+    return sanitize(head if is_whole else cut(f"{head}…", most=most + 1), newlines=False)
 
 
 def excerpt(text: str, wanted: str, *, around: int, before: int | None = None) -> str:

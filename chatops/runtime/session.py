@@ -269,17 +269,17 @@ class Session(SessionView):
         """Switch to another role from the next model call on. Raises ConfigError for an unknown role."""
         await self.change_settings(replace(self.settings, role=name))
 
-    async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:
+    async def pin_model(self, name: str | None, *, as_default: bool = True) -> bool:
         """Use this model whatever the role says, and as the default from now on; None: the role's model again.
 
-        The demo, and any model without `as_default`, is pinned for this session only. Raises ConfigError for a model
-        that does not exist or cannot be used here.
+        The demo, and any model without `as_default`, is pinned for this session only. Return True if the default has
+        changed. Raises ConfigError for a model that does not exist or cannot be used here.
         """
         if name:
             self._services.rights.check_model(name)
         await self.change_settings(replace(self.settings, model_pin=name or ""))
-        if name and as_default and not self._services.rights.is_demo(name):
-            self._services.rights.choose_model(name)
+        rights = self._services.rights
+        return as_default and name is not None and not rights.is_demo(name) and rights.choose_model(name)
 
     async def set_persona(self, name: str) -> None:
         """Use another persona from the next model call on."""

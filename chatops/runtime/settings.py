@@ -166,8 +166,8 @@ class Rights(Protocol):
     def check_model(self, name: str) -> None:
         """Raise ConfigError for a model of the registry that cannot be used here."""
 
-    def choose_model(self, name: str) -> None:
-        """Make this model the user's `default` from now on."""
+    def choose_model(self, name: str) -> bool:
+        """Make this model the user's `default` from now on. Return False if it is that already."""
 
 
 def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSettings:
@@ -236,13 +236,17 @@ def change_notices(
         return (pending,)
     compared = (replaced[1], before) if replaced is not None and replaced[0] == settings else (before,)
     for then in compared:
-        if _compared_parts(then) != _compared_parts(now):
+        if _rights_of(then) != _rights_of(now):
             return (f"Rights have changed ({_describe_difference(then, now)}).",)
+        if then.models != now.models:
+            old, new = then.models[0].name, now.models[0].name
+            change = f"another model: {old} → {new}" if old != new else "a model with other settings"
+            return (f"Role {now.role} has {change}.",)
     return ()
 
 
-def _compared_parts(grant: Grant) -> tuple[object, ...]:
-    return grant.layers, grant.answers, grant.models, grant.rule_scopes
+def _rights_of(grant: Grant) -> tuple[object, ...]:
+    return grant.layers, grant.answers, grant.rule_scopes
 
 
 def _pending_change(settings: SessionSettings, rights: Rights) -> str:

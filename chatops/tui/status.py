@@ -18,7 +18,7 @@ from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import money, spent
+from chatops.domain.wording import cut, money, plural, spent
 from chatops.tui.keys import BACK, KeyHint, KeyLegend, key_of
 from chatops.tui.textual_internals import ErrorBoundary, refresh_notices
 from chatops.tui.ticker import Moving, frame_at
@@ -117,7 +117,7 @@ class QueuedMessages(_TextLines):
 
 def _first_words(text: str) -> str:
     line = sanitize(" ".join(text[: 2 * _MAX_FIRST_WORDS].split()), newlines=False)
-    return line if len(text) <= _MAX_FIRST_WORDS else f"{line[:_MAX_FIRST_WORDS]}…"
+    return cut(line, most=_MAX_FIRST_WORDS)
 
 
 class TranscriptHint(ErrorBoundary, Static):
@@ -128,13 +128,15 @@ class TranscriptHint(ErrorBoundary, Static):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id)
-        self._unseen = 0
+        self._unseen = ""
+        """What arrived or grew below the view, in words."""
         self._selected = False
         self._more = KeyHint()
 
-    def count_unseen(self, count: int) -> None:
-        """Show how many blocks arrived or grew below the view."""
-        self._unseen = count
+    def count_unseen(self, messages: int, *, calls: int) -> None:
+        """Show how many messages and tool calls arrived or grew below the view."""
+        counted = ((messages, "new message"), (calls, "tool call" if messages else "new tool call"))
+        self._unseen = ", ".join(plural(count, noun) for count, noun in counted if count)
         self._show()
 
     def show_keys(self, *, selected: bool, more: KeyHint) -> None:
@@ -148,7 +150,7 @@ class TranscriptHint(ErrorBoundary, Static):
             self.post_message(self.Clicked())
 
     def _show(self) -> None:
-        keys = [KeyHint(does=f"↓ {self._unseen} new"), KeyHint(does="shows the end", id="end")] if self._unseen else []
+        keys = [KeyHint(does=f"↓ {self._unseen}"), KeyHint(does="shows the end", id="end")] if self._unseen else []
         if self._selected:
             more = [self._more] if self._more.key else []
             keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *more, BACK]
@@ -187,11 +189,10 @@ def status_parts(
     `seconds` is the time since the turn was started or resumed here, None while none runs. `colour` is that of the
     role. `bars` are signs for a fraction, lowest first.
     """
-    parts = [
-        _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
-        _Part(f"· level {snapshot.level.word}", gap=" "),
-        _Part(_model(snapshot)),
-    ]
+    parts = [_Part(snapshot.role, f"bold {colour}".rstrip(), stays=True)]
+    if snapshot.role != snapshot.level.word:
+        parts.append(_Part(f"· level {snapshot.level.word}", gap=" "))
+    parts.append(_Part(_model(snapshot)))
     if snapshot.questions:
         parts.append(_Part(f"waits for your answer – {key_of('pending')}", _ATTENTION, stays=True))
     elif seconds is not None:

@@ -213,9 +213,11 @@ class RegistryRights:
         if spec is not None and (why := model_problem(spec)):
             raise ConfigError(f"{name} is not available here: it {why}.", advice="The model stays as it was.")
 
-    def choose_model(self, name: str) -> None:
-        """Make this model the user's `default` from now on."""
+    def choose_model(self, name: str) -> bool:
+        """Make this model the user's `default` from now on. Return False if it is that already."""
+        is_new = self._settings().get(DEFAULT_MODEL_KEY) != name
         self._settings().set(DEFAULT_MODEL_KEY, name)
+        return is_new
 
     def grant(self, settings: SessionSettings) -> Grant:
         """Return what a role may do now, in a chat or at a step.

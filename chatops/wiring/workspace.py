@@ -27,6 +27,7 @@ from chatops.tools.clipboard import image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.jobs import ChatJobs
+from chatops.wiring.rights import endpoint_of
 from chatops.wiring.rows import ModelRow, RoleRow, unknown_name
 from chatops.wiring.servers import LOGIN_TEXT, status_lines
 from chatops.wiring.sessions import Runs, SessionList
@@ -166,6 +167,10 @@ class Workspace:
         """Return the configured models."""
         return [self._model_row(spec) for spec in self._app.rights.models()]
 
+    def default_model(self) -> str:
+        """Return the model that the user chose for all sessions, else the demo."""
+        return self._app.rights.default_model()
+
     async def models_of_servers(self) -> Sequence[ModelRow]:
         """Ask the servers. Return the configured models, with what is missing now, and the servers' other models."""
         found = await asyncio.gather(*(self._ask_server(spec) for spec in self._app.rights.models()))
@@ -182,7 +187,8 @@ class Workspace:
         label = spec.label if spec.label != spec.name else ""
         served = spec.model_name if spec.model_name not in (spec.name, label) else ""
         score = memory.score() if spec.has_server and (memory := memory_of(spec, self._app.settings)) else None
-        note = (f"{score.text} · " if score is not None else "") + f"{spec.type} {served}".rstrip()
+        # Most servers speak the interface of one provider: its name would say nothing of where they are.
+        note = (f"{score.text} · " if score is not None else "") + f"{endpoint_of(spec)} {served}".rstrip()
         return ModelRow(name=spec.name, label=label, note=note, missing=missing)
 
     async def model_problem(self, name: str) -> str:

@@ -135,14 +135,14 @@ def test_a_model_that_a_role_names_and_nobody_describes_is_told_and_can_be_put_r
     chat.assert_well()
     chat.wait_for("key roles.coder.primary: there is no model 'lost'")
     chat.terminal.say("/reload")
-    chat.wait_for("Rights have changed .[^)]*model local → lost")
+    chat.wait_for("Role coder has another model: local → lost")
     chat.say("hello")
     chat.wait_for("There is no model named 'lost' in the registry. → To list them: chatops models list")
     whole["roles"]["coder"]["primary"] = "local"
     file_of(chat.installation).write_text(json.dumps(whole))
     chat.wait_for("The registry has changed .same tools for role coder, model lost → local.. .reload applies it")
     chat.terminal.say("/reload")
-    chat.wait_for("Rights have changed .same tools for role coder, model lost → local")
+    chat.wait_for("Role coder has another model: lost → local")
     chat.assert_well()
 
 

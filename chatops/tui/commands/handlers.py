@@ -121,13 +121,16 @@ async def _choose_model(context: Context, name: str, *, as_default: bool = True)
 
 async def _pin_model(context: Context, name: str, *, as_default: bool) -> Replies:
     """Pin a model and say for how long."""
-    await owned(context.session, "No model was pinned").pin_model(name or None, as_default=as_default)
+    session = owned(context.session, "No model was pinned")
+    is_new_default = await session.pin_model(name or None, as_default=as_default)
     if not name:
         return (Notify("The role chooses the model again."),)
     if context.session.snapshot().is_demo:
         return (Notify(f"{name} answers in this session only."),)
     if not as_default:
-        return (Notify(f"{name} answers here. Your default model is the same as before."),)
+        return (Notify(f"{name} answers in this session only. Your default model is the same as before."),)
+    if not is_new_default:
+        return (Notify(f"{name} is your default model already. It answers here."),)
     return (Notify(f"{name} is your default model from now on. Other sessions use it too, if their role names none."),)
 
 
@@ -242,15 +245,17 @@ async def contain(context: Context, argument: str) -> Replies:
 
 
 async def new(context: Context, argument: str) -> Replies:
-    """Start an empty session with the same role and pinned model.
+    """Start an empty session with the same role and pinned model, unless that was chosen for one session.
 
     After a workflow run, whose steps have their own role and model, the role used here last applies.
     """
     session = context.session
     snapshot = session.snapshot()
     role = snapshot.role if context.run is None else ""
-    # The demo was chosen for one session.
-    model = session.settings.model_pin if context.run is None and not snapshot.is_demo else None
+    pin = session.settings.model_pin
+    # Any other pinned model was chosen for one session, as the demo always is.
+    is_kept = not pin or (pin == context.workspace.default_model() and not snapshot.is_demo)
+    model = pin if context.run is None and is_kept else None
     return (ShowSession(lambda: context.workspace.sessions.new(role=role, model=model)),)
 
 

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import cut
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField
@@ -298,5 +299,5 @@ def columns(*cells: tuple[str, int]) -> str:
     parts = []
     for text, width in cells:
         flat = sanitize(text, newlines=False)
-        parts.append(flat.ljust(width) if len(flat) <= width else f"{flat[: width - 1]}…")
+        parts.append(cut(flat, most=width).ljust(width))
     return "  ".join(parts).rstrip()

@@ -37,6 +37,8 @@ _MIN_WRAPPED = 24
 _BELOW_INDENT = 4
 """Cells of indentation of a second column that continues below the first one."""
 _FILLED, _EMPTY = "█", "─"
+_FILLS = "█▒"
+"""Signs of shares beside each other, which are told apart without colours too."""
 _SHADES = ("$primary", "$success", "$secondary", "$warning", "$primary 50%", "$success 50%")
 """Colours of shares beside each other."""
 
@@ -65,7 +67,7 @@ def stacked_bar(shares: Sequence[Share], *, width: int) -> Content:
             continue
         parts += [
             Content.styled(share.letter, "bold"),
-            Content.styled(_FILLED * (count - 1), _SHADES[filled % len(_SHADES)]),
+            Content.styled(_FILLS[filled % len(_FILLS)] * (count - 1), _SHADES[filled % len(_SHADES)]),
         ]
         filled += 1
     return Content("").join(parts)

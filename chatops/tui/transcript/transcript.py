@@ -11,6 +11,7 @@ from typing import ClassVar, assert_never
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.geometry import Region
@@ -159,9 +160,9 @@ class Transcript(Viewport, Moving):
                 changed[key] = None
                 if not replaces:
                     new_or_grown.add(key)
-        if not self.following:
-            self._note_unseen((self._unseen | new_or_grown) & layout.index.keys())
         self._redraw_keeping_place([key for key in changed if key in layout.index])
+        if not self.following:
+            self._note_unseen(self._unseen | new_or_grown)
 
     # What moves
 
@@ -443,17 +444,20 @@ class Transcript(Viewport, Moving):
             block_id, line, nth = self._shown_place
             is_shown = block_id in layout.index and layout.start(layout.index[block_id]) + line == y
             strip = self._search.drawn(strip, layout.theme, current=nth if is_shown else None)
+            # Without colours, only the sign says which line is shown.
+            strip = self._with_sign(strip, layout.theme.symbols.selected, layout.theme.warn) if is_shown else strip
         if (selected := self._entry(self.selected_block)) is None:
             return strip
         start = layout.start(layout.index[self.selected_block])
         if not start <= y < start + selected.height:
             return strip
         signs = layout.theme.symbols
-        sign = signs.selected if y == start else signs.selected_more
-        if isinstance(selected.block, RoleSwitchMessage) and y == start:
-            # Its first line starts in the gutter: keep the rest of that.
-            sign += strip.crop(cell_len(sign), GUTTER).text
-        mark = Segment(sign.ljust(GUTTER), self._base_style + layout.theme.user)
+        return self._with_sign(strip, signs.selected if y == start else signs.selected_more, layout.theme.user)
+
+    def _with_sign(self, strip: Strip, sign: str, style: Style) -> Strip:
+        """Return a line with a sign in its gutter, and the rest of that if a text begins there."""
+        rest = strip.crop(cell_len(sign), GUTTER).text
+        mark = Segment(f"{sign}{rest}", self._base_style + style)
         return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
 
     def on_key(self, event: events.Key) -> None:

@@ -64,6 +64,7 @@ from chatops.tui.graphics import PLACEHOLDERS
 from chatops.tui.textual_internals import ErrorBoundary, report_error
 from chatops.tui.theme import SPINNER, BlockTheme, theme_of
 from chatops.tui.transcript.answer import is_warm, warm_up
+from chatops.tui.transcript.blocks import ToolCardBlock
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, marked
 
@@ -82,9 +83,11 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     @dataclass
     class Unseen(Message):
-        """Posted when the number of blocks that arrived or grew out of view changes; 0 at the end."""
+        """Posted when the number of blocks that arrived or grew below the view changes; 0 at the end."""
 
         count: int
+        calls: int
+        """How many of them are tool calls."""
 
     DEFAULT_CSS = """
     Viewport {
@@ -348,8 +351,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             self._rows = []
             super().watch_scroll_y(old_value, new_value)
             self.following = round(new_value) >= self.max_scroll_y
-            if self.following:
-                self._note_unseen(set())
+            self._note_unseen(self._unseen)
             if round(old_value) != round(new_value):
                 self._draw_newly_visible()
 
@@ -366,10 +368,14 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         return layout.entries[layout.index_at(top) : layout.index_at(top + self.size.height) + 1]
 
     def _note_unseen(self, keys: set[str]) -> None:
-        """Set which blocks have arrived or grown below the view."""
-        changed, self._unseen = len(keys) != len(self._unseen), keys
+        """Keep those of these blocks, which have arrived or grown, that end below the view."""
+        layout, bottom = self._blocks_layout, self.scroll_offset.y + self.size.height
+        at = {key: layout.index[key] for key in keys if key in layout.index and not self.following}
+        below = {key for key, index in at.items() if layout.start(index) + layout.entries[index].height > bottom}
+        changed, self._unseen = below != self._unseen, below
         if changed:
-            self.post_message(self.Unseen(len(keys)))
+            calls = sum(isinstance(layout.entries[at[key]].block, ToolCardBlock) for key in below)
+            self.post_message(self.Unseen(len(below), calls))
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""

@@ -393,9 +393,10 @@ class FakeSession(Session):
         self.change(messages=(*self.now.messages, switch))
         self.publish(RoleSwitched(id="m9", parent_id=SESSION, switch=switch))
 
-    async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:
+    async def pin_model(self, name: str | None, *, as_default: bool = True) -> bool:
         self.pinned.append(name)
         self.pinned_as_default = as_default
+        return as_default and name not in self.pinned[:-1]
 
     async def set_persona(self, name: str) -> None:
         self.personas.append(name)
@@ -803,6 +804,9 @@ class FakeWorkspace(Workspace):
 
     def models(self) -> Sequence[ModelRow]:
         return (ModelRow(name="local", label="Qwen 3 (local)"), ModelRow(name="demo", label="DEMO", note="no AI"))
+
+    def default_model(self) -> str:
+        return "local"
 
     async def models_of_servers(self) -> Sequence[ModelRow]:
         return self.models()

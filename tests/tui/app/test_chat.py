@@ -221,6 +221,8 @@ async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice
             assert running.session.pinned_as_default == as_default
             assert ("is your default model" in running.text) is as_default
             assert ("Your default model is the same as before." in running.text) is not as_default
+        await send(running, "/model demo")
+        assert "demo is your default model already." in running.text
 
 
 class Blind(FakeSession):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.events import Status, TurnFinished, TurnStatus
-from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.events import Status, TextDelta, TurnFinished, TurnStatus
+from chatops.domain.ids import MessageId, RoundId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, Usage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.tui.commands.cost import cost_text
@@ -155,7 +155,7 @@ async def test_ctrl_f_finds_from_the_newest_place_up_and_leaves_the_message_alon
         await running.press("d", "r", "a", "f", "t")
         await find(running, "needle")
         assert "3 of 3 places" in running.text
-        assert "and a needle" in running.text
+        assert "\n❯ and a needle" in running.text, "the line is marked without colours too"
         await running.press("enter", "n")
         assert "2 of 3" in running.text
         await running.press("n")
@@ -170,6 +170,19 @@ async def test_ctrl_f_finds_from_the_newest_place_up_and_leaves_the_message_alon
         assert "needle one" in running.text, "the view stays where it is"
         assert running.draft == "draft"
         assert not running.session.cancelled
+
+
+async def test_only_what_comes_below_the_view_is_counted_as_new() -> None:
+    session = said("needle", "no")
+    async with stage(session) as running:
+        await find(running, "needle")
+        await running.press("escape")
+        session.publish(TextDelta(id=f"{TURN}.1.t", parent_id=RoundId(f"{TURN}.1"), text="And more."))
+        await until(lambda: "And more." in running.text)
+        await running.settle()
+        assert "↓" not in running.text
+        session.publish(TextDelta(id=f"{TURN}.2.t", parent_id=RoundId(f"{TURN}.2"), text="line\n\n" * 30))
+        await until(lambda: "↓ 1 new message" in running.text)
 
 
 @pytest.mark.more

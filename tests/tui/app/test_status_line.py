@@ -35,6 +35,12 @@ def test_parts_leave_from_the_right_and_what_needs_attention_stays() -> None:
     assert at_width(session, 10) == "coder   ? 1 pending"
 
 
+def test_a_role_that_is_named_as_its_level_is_shown_once() -> None:
+    session = FakeSession()
+    session.change(role="operator")
+    assert words(session).startswith("operator · Qwen 3 (local)")
+
+
 def test_a_context_that_is_nearly_full_needs_attention() -> None:
     session = FakeSession()
     session.change(context_used=9_600, context_window=10_000, usage=Usage(input_tokens=1, output_tokens=1, cost=0.0004))

@@ -136,7 +136,23 @@ async def test_a_model_is_named_once(tmp_path: Path) -> None:
     app = App(Options(workspace=tmp_path, registry=file))
     app.prepare()
     rows = {row.name: (row.label, row.note) for row in Workspace(app).models()}
-    assert rows["qwen3"] == ("", "openai") and rows["big"] == ("Qwen, big", "openai qwen3")
+    assert rows["qwen3"] == ("", "127.0.0.1:9") and rows["big"] == ("Qwen, big", "127.0.0.1:9 qwen3")
+    await app.aclose()
+
+
+async def test_a_new_session_keeps_the_default_model_and_no_model_chosen_for_one_session(tmp_path: Path) -> None:
+    file = tmp_path / "registry.json"
+    server = {"type": "openai", "api_url": "http://127.0.0.1:9/v1"}
+    models = {name: {**server, "model_name": name} for name in ("usual", "other")}
+    file.write_text(json.dumps({"models": models, "roles": {"assistant": {"primary": "default"}}}))
+    app = App(Options(workspace=tmp_path, registry=file))
+    app.prepare()
+    commands = CommandLine(app, Workspace(app), await app.open_session(None, attended=True))
+    for name, as_default, pinned in (("usual", True, "usual"), ("other", False, "")):
+        await commands.session.pin_model(name, as_default=as_default)
+        await commands.type("/new")
+        assert commands.session.settings.model_pin == pinned
+        assert commands.session.grant().models[0].name == "usual"
     await app.aclose()
 
 
