@@ -195,7 +195,8 @@ def reason_sentence(reason: str) -> str:
     return f" Reason: {reason}{end}" if reason else ""
 
 
-NEARLY_FULL_ADVICE = "/compact replaces it by a summary; /new starts an empty session; /model may have more room."
+NEARLY_FULL_ADVICE = "A summary (/compact in the chat), a new session, or a model with a larger context makes room."
+"""Also printed by ``-p``, which has no commands."""
 
 
 def nearly_full_notice(tokens: int, window: int, *, model: str) -> str:

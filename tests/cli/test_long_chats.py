@@ -56,7 +56,8 @@ def test_the_user_is_warned_when_the_context_is_nearly_full(chatops: CommandLine
         same = chatops("-c", "-p", "go on")
         over = chatops("-c", "-p", "x" * 7_500)
     assert "context" not in small.err
-    assert "of the context of Local (3,000 tokens)" in large.err and "/new" in large.err
+    assert "of the context of Local (3,000 tokens)" in large.err
+    assert "a new session, or a model with a larger context makes room" in large.err and "/new" not in large.err
     assert "of the context" not in same.err
     assert "Local takes 3,000" in over.err
 

@@ -375,10 +375,10 @@ def sign_of(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
 
 
 def status_words(card: ToolCardBlock, dot: str) -> str:
-    """Return the state of the call in words; `dot` separates them."""
+    """Return the state of the call in words; `dot` separates them. There are none until it asks or runs."""
     match card.status:
         case CardStatus.UNSETTLED:
-            return "no result yet"
+            return ""
         case CardStatus.PERMITTED:
             return f"{_permission_words(card.decided_by)}, runs after the calls before it"
         case CardStatus.WAITING:

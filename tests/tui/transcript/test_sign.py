@@ -238,13 +238,13 @@ async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() 
 
         copied(so_far(0, 400, since=app.clock()))
         app.passes(0.25)
-        assert app.shown[-1].endswith("no result yet")
+        assert app.shown[-1].endswith("make"), "no word of a result"
         copied(so_far(100, 400, since=app.clock() - 7))
         app.passes(0.25)
         assert app.shown[-1].strip() == f"comparing files  {'█' * 5}{'─' * 16}  100 of 400 files · about 20 s left"
         assert app.shown[-2].strip()[0] in SPINNER
         copied(None)
-        assert app.shown[-1].endswith("no result yet") and app.shown[-1].strip()[0] not in SPINNER
+        assert app.shown[-1].endswith("make") and app.shown[-1].strip()[0] not in SPINNER
         app.transcript.apply([Put(block=replace(CARD, status=CardStatus.SETTLED))])
         copied(so_far(200, 400, since=app.clock() - 7))
         app.passes(1)
