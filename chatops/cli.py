@@ -59,6 +59,9 @@ def _run(arguments: "Namespace") -> int:
         return 0
     if arguments.command is None:
         return _chat(arguments)
+    if arguments.command == "connect":
+        # Its modules take a while, and then the server. The address is not named, because a secret may stand in it.
+        _screen().say("Connecting …")
     return handler(arguments)(arguments)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from chatops.config.paths import find_paths, packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, says
 from tests.support.terminal import Terminal
+from tests.support.waiting import PATIENCE
 
 
 def as_json(value: object) -> Raw:
@@ -33,6 +35,12 @@ def test_a_first_connection_writes_a_private_registry_and_is_used(chatops: Comma
     assert answered.json["answer"] == "Hello from afar"
     assert answered.json["model"] == "mine"
     assert chatops("registry", "check").code == 0
+
+
+def test_the_first_line_comes_before_the_modules_are_loaded(chatops_home: Path) -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "chatops", "connect", "http://127.0.0.1:9"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 1 and ran.stderr.index("Connecting …\n") < ran.stderr.index("chatops.wiring.app\n")
 
 
 def test_what_the_user_wrote_is_kept(chatops: CommandLine, chatops_home: Path) -> None:
