@@ -159,7 +159,7 @@ def key_clause(path: Path) -> str:
     return f", key {dotted_path(path)}" if path else ""
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def suggestion(word: str, known: Sequence[str]) -> str:
     """Return the end of a sentence that suggests the most similar of `known`; empty if none is similar."""
     near = get_close_matches(word, known, n=1)
     return f"; {near[0]!r} may be meant" if near else ""

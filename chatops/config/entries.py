@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
-from chatops.config.document import Document, Json, Path, nearest
+from chatops.config.document import Document, Json, Path, suggestion
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.spelled import Spelled, Unwritten
 
@@ -45,8 +45,8 @@ def free_key(key: str) -> bool:
     return key == "$schema" or key.startswith("x-")
 
 
-def variable_fault(variables: Sequence[tuple[str, str]]) -> str:
-    """Return the name of the first environment variable that no program can have; empty if all can be set."""
+def first_unfit_variable(variables: Sequence[tuple[str, str]]) -> str:
+    """Return the name of the first environment variable that cannot be set for a program; empty if all can."""
     return next((name for name, value in variables if not _VARIABLE_NAME.fullmatch(name) or "\0" in value), "")
 
 
@@ -102,6 +102,7 @@ class EntryReader:
             raise self.document.error(where, message[:1].lower() + message[1:]) from None
 
     def _known_part(self, value: Json, form: Any, path: Path) -> Json:
+        """Return what pydantic validates as a `form`: the value without notes and unknown keys."""
         form = _written_type(form, value)
         if isinstance(value, list):
             inner = get_args(form)[0] if get_origin(form) is tuple else None
@@ -109,7 +110,7 @@ class EntryReader:
         if not isinstance(value, dict):
             return value
         if is_dataclass(form) and isinstance(form, type):
-            return self._object(value, form, path)
+            return self._known_members(value, form, path)
         if get_origin(form) is not dict or not is_dataclass(inner := get_args(form)[1]):
             return value
         # Notes stand in the sections of the registry only. An object there stays an entry, whatever its name: a user or
@@ -117,17 +118,17 @@ class EntryReader:
         entries = {key: item for key, item in value.items() if path[1:] or isinstance(item, dict) or not free_key(key)}
         return {key: self._known_part(item, inner, (*path, key)) for key, item in entries.items()}
 
-    def _object(self, value: dict[str, Json], entry: type, path: Path) -> Json:
+    def _known_members(self, value: dict[str, Json], entry: type, path: Path) -> Json:
         keys, rights = keys_of(entry), getattr(entry, "rights_keys", None)
         for key in value:
             if key in keys or free_key(key):
                 continue
             if rights is None:
-                raise self.document.error((*path, key), f"there is no such key here{nearest(key, list(keys))}")
+                raise self.document.error((*path, key), f"there is no such key here{suggestion(key, list(keys))}")
             if near := get_close_matches(key.casefold(), sorted(rights), n=1, cutoff=0.7):
                 why = f"there is no such key; {near[0]!r} is meant, and it decides rights"
                 raise self.document.error((*path, key), why)
-            self.warn((*path, key), f"this key is not known{nearest(key, list(keys))}")
+            self.warn((*path, key), f"this key is not known{suggestion(key, list(keys))}")
         parts = {key: self._known_part(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
         named = "name" not in keys and any(field.name == "name" for field in fields(entry))
         return {**parts, "name": str(path[-1])} if named else parts

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qsl
 
-from chatops.config.document import Document, Json, nearest, read_document
+from chatops.config.document import Document, Json, read_document, suggestion
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -136,7 +136,7 @@ class _Converter:
             new = {"type": "openai", **self.convert_host(name, old, hosts)}
         else:
             known = ["local_openai", "gemini_api", *_CLI_COMMANDS]
-            raise self.document.error((*path, "type"), f"there is no type {kind!r}{nearest(str(kind), known)}")
+            raise self.document.error((*path, "type"), f"there is no type {kind!r}{suggestion(str(kind), known)}")
         new |= {key: old[key] for key in ("model_name", "label", "max_rounds") if key in old}
         if isinstance(size := old.get("context_k"), int | float) and not isinstance(size, bool):
             new["context_window"] = round(size * 1000)
@@ -153,7 +153,7 @@ class _Converter:
         """Return the keys of the model's server: those of its host, or of version 1, where a model has them itself."""
         host_id = old.get("host_id")
         if host_id is not None and not (isinstance(host_id, str) and host_id in hosts):
-            why = f"there is no host {host_id!r}{nearest(str(host_id), list(hosts))}"
+            why = f"there is no host {host_id!r}{suggestion(str(host_id), list(hosts))}"
             raise self.document.error(("models", model, "host_id"), why)
         name, host = (str(host_id), hosts[str(host_id)]) if host_id is not None else (model, old)
         owner = f"host {name}" if host is not old else f"model {name}"

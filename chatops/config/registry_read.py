@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue, TypeAdapter
 
-from chatops.config.document import Document, Json, Path, nearest, read_document
-from chatops.config.entries import EntryReader, KeySchema, adapter_of, free_key, variable_fault
+from chatops.config.document import Document, Json, Path, read_document, suggestion
+from chatops.config.entries import EntryReader, KeySchema, adapter_of, first_unfit_variable, free_key
 from chatops.config.extras import ENGINES, installed_entries
 from chatops.config.server_read import servers_in
 from chatops.domain.decisions import AnyArguments, RuleScope
@@ -181,7 +181,7 @@ class _RegistryReader:
         if "default_role" not in value and names and default_role not in names:
             default_role = names[0]
         if names and not self.site and default_role not in names:
-            self._warn(("default_role",), f"there is no role {default_role!r}{nearest(default_role, names)}")
+            self._warn(("default_role",), f"there is no role {default_role!r}{suggestion(default_role, names)}")
         if "password" in file.store or urlsplit(file.store).password:
             self._warn(("store",), "a password in the file can be read by whoever reads the file; ~/.pgpass is safer")
         return Registry(
@@ -251,8 +251,8 @@ class _RegistryReader:
         if spec.api_key and spec.api_key.casefold() != "none":
             why = "a key in the file can be read by whoever reads the file; api_key_env or api_key_file is safer"
             self._warn((*path, "api_key"), why)
-        if fault := variable_fault(spec.env):
-            raise self._error((*path, "env", fault), "this is not a valid variable")
+        if variable := first_unfit_variable(spec.env):
+            raise self._error((*path, "env", variable), "this is not a valid variable")
         for header, text in spec.headers:
             if not header.isascii() or any(char in "\r\n\0" for char in header + text):
                 raise self._error((*path, "headers", header), "this is not a valid header value")
@@ -267,7 +267,7 @@ class _RegistryReader:
         for key in ("primary", "backup_1", "backup_2", "backup_3", "backup_4", "responder"):
             model = str(getattr(role, key) or "")
             if model and model not in known and model.partition("/")[0] not in known:
-                self._warn((*path, key), f"there is no model {model!r}{nearest(model, known)}")
+                self._warn((*path, key), f"there is no model {model!r}{suggestion(model, known)}")
         tools = role.tools and tuple(
             self._resolve_alias(tool, (*path, "tools", index)) for index, tool in enumerate(role.tools)
         )

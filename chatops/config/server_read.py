@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from chatops.config.document import Document, Json, Path
-from chatops.config.entries import EntryReader, keys_of, variable_fault
+from chatops.config.entries import EntryReader, first_unfit_variable, keys_of
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ServerTransport
 
 _SERVER_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
@@ -74,8 +74,8 @@ def _resolve_server(document: Document, spec: McpServerSpec, path: Path) -> McpS
     if spec.url:
         _check_url(document, spec, path)
     command = (*spec.command, *spec.args)
-    if fault := variable_fault(spec.env):
-        raise document.error((*path, "env", fault), "this is not a valid variable")
+    if variable := first_unfit_variable(spec.env):
+        raise document.error((*path, "env", variable), "this is not a valid variable")
     if any("\0" in word for word in command):
         raise document.error(path, "a NUL character cannot be part of a command")
     if any("\0" in place for place in (spec.cwd, *spec.sandbox.read, *spec.sandbox.write)):

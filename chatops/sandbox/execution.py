@@ -32,7 +32,7 @@ from chatops.sandbox.orphans import attempt_name
 from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import locate, with_place, with_problem, world_problem
+from chatops.toolkit.confine import locate, with_place, with_problem, with_solvable_problem
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 
@@ -122,7 +122,7 @@ def inspect_program(
     if not place.usable:
         return facts, None
     if place.info is None or not stat.S_ISDIR(place.info.st_mode):
-        return world_problem(facts, "is not a folder", field="cwd", given=cwd), None
+        return with_solvable_problem(facts, "is not a folder", field="cwd", given=cwd), None
     confined = failures.confinement_for(text, cwd=place.path, context=context)
     facts = replace(
         facts,

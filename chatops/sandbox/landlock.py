@@ -147,9 +147,9 @@ LEAST_ABI = 3
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
-_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read folder
-_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate: what a rule for a file may hold
-_ALL = (1 << 15) - 1
+_READ_RIGHTS = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read folder
+_FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate: what a rule for a file may hold
+_ALL_RIGHTS = (1 << 15) - 1
 _IOCTL_DEV = 1 << 15
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
@@ -203,16 +203,16 @@ def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> 
     if version < LEAST_ABI:
         raise OSError(errno.ENOSYS, "Landlock is missing")
     # Each field lists what is refused unless a rule allows it; later versions know more fields, each of 8 bytes.
-    files = _ALL | (_IOCTL_DEV if version >= 5 else 0)
+    files = _ALL_RIGHTS | (_IOCTL_DEV if version >= 5 else 0)
     tcp = 3 if not network else 0  # bind, connect
     scopes = 3  # abstract unix sockets, signals
     fields = struct.pack("=QQQ", files, tcp, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
     ruleset = _check_result(_libc.syscall(_CREATE_RULESET, fields, len(fields), 0))
     try:
         for path in read:
-            _allow(ruleset, path, _READ)
+            _allow(ruleset, path, _READ_RIGHTS)
         for path in (*write, *_DEVICES):
-            _allow(ruleset, path, _ALL if path not in _DEVICES else _FILE)
+            _allow(ruleset, path, _ALL_RIGHTS if path not in _DEVICES else _FILE_RIGHTS)
         _check_result(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         _drop_capabilities()
         _check_result(_libc.syscall(_RESTRICT_SELF, ruleset, 0))
@@ -228,7 +228,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         return
     try:
         if not os.path.isdir(path):
-            access &= _FILE
+            access &= _FILE_RIGHTS
         rule = struct.pack("=Qi", access, descriptor)
         _check_result(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
     finally:

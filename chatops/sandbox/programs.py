@@ -280,15 +280,15 @@ def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -
     Adds to `variables` those that the program needs.
     """
     folder = program.parent
-    home = folder.parent
-    if folder.name == "shims" and (home / "versions").is_dir() and (home / "libexec").is_dir():
-        variables["PYENV_ROOT"] = str(home)
-        yield from (home / name for name in _PYENV_PARTS if (home / name).exists())
+    prefix = folder.parent
+    if folder.name == "shims" and (prefix / "versions").is_dir() and (prefix / "libexec").is_dir():
+        variables["PYENV_ROOT"] = str(prefix)
+        yield from (prefix / name for name in _PYENV_PARTS if (prefix / name).exists())
         return
     if folder.name == "bin" and (folder / "rustup").exists():
-        root = Path(rustup) if rustup else home.parent / ".rustup"
+        root = Path(rustup) if rustup else prefix.parent / ".rustup"
         if (root / "toolchains").is_dir():
-            variables |= {"RUSTUP_HOME": str(root), "CARGO_HOME": str(home)}
+            variables |= {"RUSTUP_HOME": str(root), "CARGO_HOME": str(prefix)}
             settings = root / "settings.toml"
             yield from (folder, root / "toolchains", *([settings] if settings.is_file() else []))
         return
@@ -300,10 +300,10 @@ def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -
     if is_python(root) or is_node(root) or is_go or (root / "lib" / "rustlib").is_dir():
         yield root
         if not _lies_below(program, (root,)):
-            yield home if folder.name == "bin" and is_venv(home) else program
-    elif is_node(Path(os.path.realpath(home))):
+            yield prefix if folder.name == "bin" and is_venv(prefix) else program
+    elif is_node(Path(os.path.realpath(prefix))):
         # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
-        yield Path(os.path.realpath(home))
+        yield Path(os.path.realpath(prefix))
     elif real.name in ("uv", "deno", "bun"):
         yield from dict.fromkeys((program, real))
 

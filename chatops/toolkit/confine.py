@@ -99,8 +99,8 @@ def with_problem(facts: CallFacts, field: str, message: str, *, given: str = "")
     return replace(facts, problems=(*facts.problems, Problem(path=field, message=message, given=visible(given))))
 
 
-def world_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
-    """Add a problem that the arguments do not cause, so an earlier call may fix it."""
+def with_solvable_problem(facts: CallFacts, message: str, *, field: str = "path", given: str = "") -> CallFacts:
+    """Add a problem of what the arguments name, which another call may solve, not of the arguments themselves."""
     return replace(with_problem(facts, field, message, given=given), may_resolve=True)
 
 

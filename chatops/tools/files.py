@@ -41,7 +41,7 @@ from chatops.toolkit.confine import (
     why_refused,
     with_place,
     with_problem,
-    world_problem,
+    with_solvable_problem,
 )
 from chatops.toolkit.output import is_binary, visible
 from chatops.tools.function import file_result, tool
@@ -80,9 +80,9 @@ def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     raw: str = arguments["path"]
     facts, mode = locate_existing(raw, facts=facts, context=context, missing=_MISSING)
     if stat.S_ISDIR(mode):
-        return world_problem(facts, "is a folder; use file_list", given=raw)
+        return with_solvable_problem(facts, "is a folder; use file_list", given=raw)
     if mode and not stat.S_ISREG(mode):
-        return world_problem(facts, "is not a regular file but a pipe, socket or device", given=raw)
+        return with_solvable_problem(facts, "is not a regular file but a pipe, socket or device", given=raw)
     return facts
 
 
@@ -165,7 +165,7 @@ def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     raw: str = arguments["path"]
     facts, mode = locate_existing(raw, facts=facts, context=context, missing="no such folder")
     if mode and not stat.S_ISDIR(mode):
-        return world_problem(facts, "is not a folder; use file_read", given=raw)
+        return with_solvable_problem(facts, "is not a folder; use file_read", given=raw)
     return facts
 
 
@@ -278,11 +278,11 @@ def _locate_target(raw: str, facts: CallFacts, context: ToolContext) -> tuple[Ca
     if not place.usable:
         return facts, None
     if place.info is not None and stat.S_ISDIR(place.info.st_mode):
-        return world_problem(facts, "is a folder", given=raw), None
+        return with_solvable_problem(facts, "is a folder", given=raw), None
     if place.info is not None and not stat.S_ISREG(place.info.st_mode):
-        return world_problem(facts, "is not a regular file but a pipe, socket or device", given=raw), None
+        return with_solvable_problem(facts, "is not a regular file but a pipe, socket or device", given=raw), None
     if place.path == context.workspace:
-        return world_problem(facts, "is the workspace itself", given=raw), None
+        return with_solvable_problem(facts, "is the workspace itself", given=raw), None
     return facts, place.path
 
 
@@ -297,11 +297,11 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
         return facts
     parent = _nearest_existing(path.parent)
     if not parent.is_dir():
-        return world_problem(facts, f"{visible(str(parent), limit=300)} is not a folder", given=raw)
+        return with_solvable_problem(facts, f"{visible(str(parent), limit=300)} is not a folder", given=raw)
     try:
         before = content_of(path, context=context)
     except ToolFailedError as error:
-        return world_problem(facts, str(error), given=raw)
+        return with_solvable_problem(facts, str(error), given=raw)
     name = str(path.relative_to(context.workspace))
     old = _decode_text(before)
     diff = diff_text(old or "", content, name=name)
@@ -329,19 +329,19 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
     try:
         before = content_of(path, context=context)
     except ToolFailedError as error:
-        return world_problem(facts, str(error), given=raw)
+        return with_solvable_problem(facts, str(error), given=raw)
     if before is None:
-        return world_problem(facts, f"{_MISSING}{near_paths(path, context=context)}", given=raw)
+        return with_solvable_problem(facts, f"{_MISSING}{near_paths(path, context=context)}", given=raw)
     text = _decode_text(before)
     if text is None:
-        return world_problem(facts, "is not a UTF-8 text file", given=raw)
+        return with_solvable_problem(facts, "is not a UTF-8 text file", given=raw)
     count = text.count(old)
     if count == 0:
         hint = near_passage(old, text) or "; read the file again"
-        return world_problem(facts, f"does not occur in the file{hint}", field="old", given=old)
+        return with_solvable_problem(facts, f"does not occur in the file{hint}", field="old", given=old)
     if count > 1:
         message = f"occurs {count} times; include more of the surrounding text to make it unique"
-        return world_problem(facts, message, field="old", given=old)
+        return with_solvable_problem(facts, message, field="old", given=old)
     changed = text.replace(old, new)
     diff = diff_text(text, changed, name=str(path.relative_to(context.workspace)))
     return replace(facts, diff=diff, hashes=_hash_entries(path, before=before, after=changed.encode("utf-8")))
@@ -477,7 +477,7 @@ def locate_existing(raw: str, *, facts: CallFacts, context: ToolContext, missing
     if not place.usable:
         return facts, 0
     if place.info is None:
-        return world_problem(facts, f"{missing}{near_paths(place.path, context=context)}", given=raw), 0
+        return with_solvable_problem(facts, f"{missing}{near_paths(place.path, context=context)}", given=raw), 0
     return facts, place.info.st_mode
 
 

@@ -26,7 +26,7 @@ from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome
 from chatops.sandbox.orphans import attempt_name
 from chatops.sandbox.process import Command, EndedCommand, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import protected_paths, with_problem, world_problem
+from chatops.toolkit.confine import protected_paths, with_problem, with_solvable_problem
 from chatops.toolkit.output import visible
 from chatops.tools import search_worker
 from chatops.tools.files import locate_existing
@@ -62,7 +62,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     raw: str = arguments["path"]
     facts, mode = locate_existing(raw, facts=facts, context=context, missing="no such file or folder")
     if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-        return world_problem(facts, "is neither a file nor a folder", given=raw)
+        return with_solvable_problem(facts, "is neither a file nor a folder", given=raw)
     return facts
 
 

@@ -14,7 +14,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import with_problem, world_problem
+from chatops.toolkit.confine import with_problem, with_solvable_problem
 from chatops.toolkit.output import cap, is_binary, visible
 from chatops.tools.function import FunctionTool, tool
 
@@ -32,7 +32,9 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         skill, path = known.get(arguments["name"]), arguments["path"]
         if skill is None:
             names = ", ".join(skill.name for skill in known.found) or "none"
-            return world_problem(facts, f"is not a skill; known: {names}", field="name", given=arguments["name"])
+            return with_solvable_problem(
+                facts, f"is not a skill; known: {names}", field="name", given=arguments["name"]
+            )
         if path and path != SKILL_FILE and skill.file(path) is None:
             return with_problem(facts, "path", f"is not a file of the skill {skill.name}", given=path)
         return facts
