@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from chatops.api.tools import AnyTool, as_tool
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.domain.events import Event, PendingCall, Published, TurnStatus
+from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId, session_of
 from chatops.domain.messages import Usage
@@ -29,6 +29,7 @@ from chatops.headless.report import CallReport, report
 from chatops.policy.budget import NO_BUDGET, parse_budget
 from chatops.policy.registry import RoleSpec
 from chatops.runtime.session import Session
+from chatops.toolkit.base import Tool
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.jobs import start_if_job
@@ -162,7 +163,7 @@ class Chat:
         own = [as_tool(tool) for tool in tools if not isinstance(tool, str)]
         names = tuple([tool for tool in tools if isinstance(tool, str)] + [one.spec.name for one in own])
         self._tools = tuple(own)
-        self._roles = (RoleSpec(name=ROLE, tools=names),)
+        self._role = RoleSpec(name=ROLE, tools=names)
         self._options = replace(
             options_of(registry, workspace, role=role or ROLE, model=model, approve=approve),
             max_rounds=max_rounds,
@@ -204,12 +205,12 @@ class Chat:
         A caller that stops early stops the turn, which can be resumed.
         """
         found: queue.Queue[Event | BaseException | None] = queue.Queue()
-        left = threading.Event()
+        is_abandoned = threading.Event()
 
         async def pass_on() -> None:
             async for event in self.aevents(text):
                 found.put(event)
-                if left.is_set():
+                if is_abandoned.is_set():
                     return
 
         def run() -> None:
@@ -228,7 +229,7 @@ class Chat:
                     raise event
                 yield event
         finally:
-            left.set()
+            is_abandoned.set()
             thread.join()
 
     async def asend(self, text: str) -> Reply:
@@ -251,13 +252,9 @@ class Chat:
     async def aevents(self, text: str) -> AsyncGenerator[Event]:
         """Do what `events` does."""
         found: asyncio.Queue[Event | None] = asyncio.Queue()
-
-        def publish(published: Published) -> None:
-            found.put_nowait(published.event)
-
         async with self._session(attaches=text) as session:
             _require_turn_over(session)
-            unsubscribe = session.subscribe(publish)
+            unsubscribe = session.subscribe(lambda published: found.put_nowait(published.event))
             await session.submit(text)
             settling = asyncio.ensure_future(self._settle(session))
             settling.add_done_callback(lambda _: found.put_nowait(None))
@@ -291,16 +288,21 @@ class Chat:
 
     @asynccontextmanager
     async def _session(self, *, attaches: str = "") -> AsyncIterator[Session]:
-        app = App(self._options, tools=self._tools, roles=self._roles)
-        try:
-            if app.loaded.broken is not None:
-                raise app.loaded.broken
-            session = await app.open_session(
-                SessionId(self.session_id) if self.session_id else None, attended=False, attaches=attaches
-            )
-            yield session
-        finally:
-            await app.aclose()
+        async with open_app(self._options, tools=self._tools, role=self._role) as app:
+            session_id = SessionId(self.session_id) if self.session_id else None
+            yield await app.open_session(session_id, attended=False, attaches=attaches)
+
+
+@asynccontextmanager
+async def open_app(options: Options, *, tools: Sequence[Tool], role: RoleSpec) -> AsyncIterator[App]:
+    """Open the application with a program's own tools and role. Raises the error of a broken registry."""
+    app = App(options, tools=tools, roles=(role,))
+    try:
+        if app.loaded.broken is not None:
+            raise app.loaded.broken
+        yield app
+    finally:
+        await app.aclose()
 
 
 def options_of(

@@ -87,18 +87,18 @@ def tool(
     The function may be sync (then it runs in a thread) or async, and return text, anything that JSON can hold, or None.
     An exception and ``{"error": …}`` are failures: `ToolRetry` tells the model what to correct in its call,
     `ToolFailed` what went wrong. A `File`, also in a list with text, is kept beside the session, and models that take
-    images see it. A validator returns
-    ``{"valid": bool, "errors": [{"property": …, "message": …}]}``; any other tool needs ``passes_when`` to validate.
+    images see it. A validator returns ``{"valid": bool, "errors": [{"property": …, "message": …}]}``. Any other tool
+    needs ``passes_when`` to validate.
 
     `read_only`: it changes nothing. `idempotent`: it may be repeated after a crash. By default a tool asks each time,
     needs access level operator, and may take 60 seconds (`timeout_s`).
 
     What the tool does decides how its calls are shown and which rules it can have. `command`, `code`, `url` and `path`
     name a parameter of the function: the command line that it runs in the workspace, the code that it runs, the URL
-    that it fetches, the file that it reads or writes. With `command`, a rule is a pattern of words (``git status *``),
-    and a rule without one is refused, as for shell_exec. `writes` is the path of the file that a call writes, as a
-    template over the arguments (``{path}``). `reads_workspace`: its result may contain data of the workspace. A
-    function may return the `subprocess.CompletedProcess` of a program, so that its exit code is known.
+    that it fetches, the file that it reads or writes. A rule about a tool with `command` needs a pattern of words, such
+    as ``git status *``, as for shell_exec. `writes` is the path of the file that a call writes, as a template over the
+    arguments (``{path}``). `reads_workspace`: its result may contain data of the workspace. A function may return the
+    `subprocess.CompletedProcess` of a program, so that its exit code is known.
 
     `verb` is the name that the user sees, such as ``Look up``; one that a built-in tool has is not used. `counts` is
     the noun for an item of the list that the function returns, such as ``"port"``, or ``("entry", "entries")``: the
@@ -107,18 +107,18 @@ def tool(
     Raises ConfigError for a function that cannot be a tool.
     """
 
-    def made(function: Callable[..., Any]) -> FunctionTool:
+    def make(function: Callable[..., Any]) -> FunctionTool:
         called = name or getattr(function, "__name__", "")
         _check_signature(function, called)
         spec = _make_spec(called, tuple(inspect.signature(function).parameters), **options)
         try:
-            read = function_tool(name=called)(function)
+            by_signature = function_tool(name=called)(function)
         except (NameError, TypeError) as error:
             raise _unfit_error(called, f"its types cannot be read: {error}") from error
-        spec = replace(spec, description=read.spec.description, schema=read.spec.schema)
-        return replace(read, spec=spec, inspector=_make_inspector(spec.capabilities))
+        spec = replace(spec, description=by_signature.spec.description, schema=by_signature.spec.schema)
+        return replace(by_signature, spec=spec, inspector=_make_inspector(spec.capabilities))
 
-    return made if function is None else made(function)
+    return make if function is None else make(function)
 
 
 def as_tool(given: Callable[..., Any] | FunctionTool) -> FunctionTool:
@@ -277,11 +277,11 @@ class ToolRegistry:
             return {"error": f"Unknown tool: {name}"}
         try:
             call = ToolCall(id=CallId(""), name=name, arguments=canonical(dict(arguments)))
-            read = fit_schema(parse(call), schema=made.spec.schema)
-            if read.problems:
-                problems = "; ".join(f"{problem.path or 'arguments'} {problem.message}" for problem in read.problems)
+            fitted = fit_schema(parse(call), schema=made.spec.schema)
+            if fitted.problems:
+                problems = "; ".join(f"{problem.path or 'arguments'} {problem.message}" for problem in fitted.problems)
                 return {"error": f"Invalid arguments for {name}: {problems}"}
-            result = _run_function(made.function, dict(read.value))
+            result = _run_function(made.function, dict(fitted.value))
         except Exception as error:
             return {"error": f"Error executing {name}: {error}"}
         return dict(result) if isinstance(result, Mapping) else {"result": result}
@@ -313,10 +313,9 @@ def _declared_facts(
     declared: Capabilities, arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext
 ) -> CallFacts:
     """Add what `declared` tells about a call of a program's tool with valid `arguments`. Has no effect."""
-    if declared.path or declared.writes:
-        raw = _text_argument(arguments, declared.path) or written_path(declared, facts.arguments)
-        if raw:
-            facts = with_place(facts, locate(raw, context=context, write=bool(declared.writes), field=declared.path))
+    if named := _text_argument(arguments, declared.path) or written_path(declared, facts.arguments):
+        # A problem with the path is reported for the parameter `path` if the tool has one.
+        facts = with_place(facts, locate(named, context=context, write=bool(declared.writes), field=declared.path))
     if url := _text_argument(arguments, declared.url):
         try:
             facts = replace(facts, hosts=(host_of(read_url(url)),), network=True)

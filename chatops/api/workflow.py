@@ -6,8 +6,7 @@ A run uses the same application, engine, store and policy as in the UI.
 import asyncio
 import json
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.api.chat import options_of, run_blocking
+from chatops.api.chat import open_app, options_of, run_blocking
 from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import Document, Located
 from chatops.config.workflow_read import definition_in
@@ -51,7 +50,6 @@ from chatops.policy.workflow import (
 from chatops.runtime.workflow import WorkflowRun
 from chatops.toolkit.base import Tool
 from chatops.tools.function import FunctionTool
-from chatops.wiring.app import App
 from chatops.wiring.checks import check_to_run
 from chatops.wiring.stored import Options, Storage, in_session_workspace, open_store
 
@@ -311,11 +309,11 @@ def _make_result(
         pending=pending,
         review=state.spec.step(phase.step).name if isinstance(phase, AwaitingReview) else "",
         session_id=state.session_id,
-        detail=unfit or _why_not_ended(phase, pending),
+        detail=unfit or _why_no_success(phase, pending),
     )
 
 
-def _why_not_ended(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
+def _why_no_success(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
     match phase:
         case RunFinished(detail=detail):
             return detail
@@ -423,7 +421,7 @@ class Workflow:
         return run_blocking(work, instead="await asyncio.to_thread(workflow.resume, …)")
 
     async def _start(self, query: str, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
-        async with self._open_app(options) as app:
+        async with open_app(options, tools=self._tools, role=ROLE) as app:
             role = options.role or ROLE.name
             checked = await check_to_run(app, Definition(spec=self.spec), role=role)
             checked.or_raise()
@@ -435,7 +433,7 @@ class Workflow:
     async def _resume(self, session_id: SessionId, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
         with open_store(Storage.READ, registry=options.registry) as store:
             options = in_session_workspace(options, store.session(session_id))
-        async with self._open_app(options) as app:
+        async with open_app(options, tools=self._tools, role=ROLE) as app:
             run = await app.open_run(session_id, attended=False)
             if run.state.spec.name != self.spec.name:
                 raise ConfigError(
@@ -443,16 +441,6 @@ class Workflow:
                     advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
                 )
             return await self._run_to_pause(run, on_approval)
-
-    @asynccontextmanager
-    async def _open_app(self, options: Options) -> AsyncIterator[App]:
-        app = App(options, tools=self._tools, roles=(ROLE,))
-        try:
-            if app.loaded.broken is not None:
-                raise app.loaded.broken
-            yield app
-        finally:
-            await app.aclose()
 
     async def _run_to_pause(self, run: WorkflowRun, on_approval: ApprovalPolicy) -> WorkflowResult:
         """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""

@@ -24,7 +24,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError,
 from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
-from chatops.headless.formats import OutputFormat, one_line
+from chatops.headless.formats import OutputFormat, short_line
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
 from chatops.headless.screen import screen, when
@@ -291,7 +291,7 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, bound_
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")
         return ExitCode.ERROR
     for path in moved_folders(row, bound):
-        view.say(f"Another folder is at {one_line(path)} now than when the job was started.")
+        view.say(f"Another folder is at {short_line(path)} now than when the job was started.")
     store.put_job(bound)
     if arguments.foreground:
         return await _run_job(opened, bound)

@@ -230,19 +230,19 @@ class ProgressPrinter:
             case RoundStarted():
                 self._say_round()
             case AnswerRefused(why=why):
-                self._say_of_step(f"the answer is not accepted: {one_line(why)}")
+                self._say_of_step(f"the answer is not accepted: {short_line(why)}")
             case GateChecked(gate=gate, status=status, detail=detail):
-                word = "passed" if status is Status.SUCCESS else f"did not pass: {one_line(detail)}"
+                word = "passed" if status is Status.SUCCESS else f"did not pass: {short_line(detail)}"
                 self._say_of_step(f"gate {gate} {word}")
             case StepFinished(result=result, detail=detail):
-                self._say_of_step(result.value + (f": {one_line(detail)}" if detail else ""))
+                self._say_of_step(result.value + (f": {short_line(detail)}" if detail else ""))
             case ReviewRequested(reason=reason):
                 self._say_of_step(f"needs your review ({reason})")
             case WorkflowFinished(result=result):
                 self._screen.say(f"workflow {result}, {tokens(self._spent)}")
             case ToolFinished(tool=tool, facts=ResultFacts(problems=problems)) if problems:
                 found = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
-                self._screen.say(f"{tool}: failed: {one_line(found)}")
+                self._screen.say(f"{tool}: failed: {short_line(found)}")
             case TurnFinished(usage=usage):
                 self._spent = total(self._spent, usage)
             case event:
@@ -302,10 +302,9 @@ def tokens(usage: Usage | None) -> str:
     return "no tokens counted" if usage is None else f"{usage.input_tokens + usage.output_tokens:,} tokens"
 
 
-def one_line(text: str) -> str:
+def short_line(text: str) -> str:
     """Return the beginning of a text, on one line."""
-    flat = " ".join(text.split())
-    return cut(flat, most=MAX_SHOWN)
+    return cut(" ".join(text.split()), most=MAX_SHOWN)
 
 
 @frozen_dataclass

@@ -112,9 +112,11 @@ def report(state: TurnState, *, workspace: str = "", blocked_by: ChatopsError | 
     """
     status = turn_status(state)
     calls = _call_reports(state)
-    finished = state.phase if isinstance(state.phase, Finished) else None
-    if finished is None and blocked_by is not None:
-        status = TurnStatus.FAILED
+    detail, advice = "", ""
+    if isinstance(state.phase, Finished):
+        detail, advice = state.phase.detail, state.phase.advice
+    elif blocked_by is not None:
+        status, detail, advice = TurnStatus.FAILED, unsaved_sentence(blocked_by), blocked_by.advice
     elif status is TurnStatus.RUNNING:
         status = TurnStatus.CANCELLED
     return TurnReport(
@@ -127,11 +129,11 @@ def report(state: TurnState, *, workspace: str = "", blocked_by: ChatopsError | 
         calls=calls,
         usage=state.usage,
         rounds=state.rounds,
-        files=_files(state, workspace),
+        files=_changed_files(state, workspace),
         pending=pending_calls(state),
         reason=_turn_reason(state, status, blocked_by),
-        detail=finished.detail if finished else unsaved_sentence(blocked_by) if blocked_by else "",
-        advice=finished.advice if finished else (blocked_by.advice if blocked_by else ""),
+        detail=detail,
+        advice=advice,
     )
 
 
@@ -194,7 +196,7 @@ def _current_report(state: CallState) -> CallReport:
             assert_never(status)
 
 
-def _files(state: TurnState, workspace: str) -> tuple[str, ...]:
+def _changed_files(state: TurnState, workspace: str) -> tuple[str, ...]:
     """Return each changed file once, in order; paths in the workspace are relative to it."""
     messages = (*state.messages, *settled_so_far(state))
     written = (message.facts.wrote for message in messages if isinstance(message, ToolMessage))

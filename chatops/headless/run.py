@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum, StrEnum
+from functools import partial
 from typing import TypeVar
 
 from chatops.domain.decisions import Rejected
@@ -21,7 +22,7 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Review, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, ReviewReason, WorkflowState
-from chatops.headless.formats import OutputFormat, Reporter, one_line, reporter
+from chatops.headless.formats import OutputFormat, Reporter, reporter, short_line
 from chatops.headless.pending import next_steps
 from chatops.headless.report import NOT_SAVED, RunReport, TurnReport, report, run_report
 from chatops.headless.screen import Screen
@@ -122,16 +123,14 @@ async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFo
     if before is not None and turn_status(before) in (TurnStatus.PAUSED, TurnStatus.RUNNING):
         return _print_occupied(session, before, screen, printer)
 
-    async def begin() -> None:
-        await session.submit(prompt)
-
     def name_files(published: Published) -> None:
         if isinstance(published.event, TurnStarted):
             for file in published.event.files:
-                screen.say(one_line(file.attachment))
+                screen.say(short_line(file.attachment))
 
     unsubscribe = session.subscribe(name_files)
     try:
+        begin = partial(session.submit, prompt)
         return await _drive_turn(session, begin, screen=screen, printer=printer, on_approval=on_approval)
     finally:
         unsubscribe()
@@ -154,7 +153,7 @@ def show_end(state: TurnState, *, workspace: str, screen: Screen, output: Output
 
 async def _drive_turn(
     session: Session,
-    begin: Callable[[], Awaitable[None]],
+    begin: Callable[[], Awaitable[object]],
     *,
     screen: Screen,
     printer: Reporter,
@@ -191,7 +190,7 @@ async def _drive_turn(
 
 async def _settle_turn(
     session: Session,
-    begin: Callable[[], Awaitable[None]],
+    begin: Callable[[], Awaitable[object]],
     on_approval: OnApproval,
     could_not_wait: list[PendingCall],
 ) -> TurnState | None:
@@ -437,7 +436,7 @@ def _print_further_of_run(result: RunReport, run: WorkflowRun, screen: Screen) -
             elif result.pending:
                 screen.say(_approval_text(result, run))
         case TurnStatus.LIMIT | TurnStatus.FAILED:
-            screen.say_once(f"{one_line(result.detail or 'The run failed.')} {result.advice}".strip())
+            screen.say_once(f"{short_line(result.detail or 'The run failed.')} {result.advice}".strip())
             if not run.over:
                 screen.say(f"When that is fixed: {run.way_to_continue}")
             else:
@@ -484,8 +483,8 @@ def _review_sentence(step: str, target: AwaitingReview) -> str:
         case ReviewReason.REVIEW:
             return f"Paused: the answer of step {step} needs your review."
         case ReviewReason.FAILED:
-            return f"Paused: step {step} failed at attempt {target.attempt}: {one_line(target.detail)}"
+            return f"Paused: step {step} failed at attempt {target.attempt}: {short_line(target.detail)}"
         case ReviewReason.STOPPED:
             return f"Paused: step {step} was stopped."
         case ReviewReason.UNANSWERED:
-            return f"Paused: no model answered for step {step}: {one_line(target.detail)}"
+            return f"Paused: no model answered for step {step}: {short_line(target.detail)}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatops.domain.progress import Progress
 
 _MIN_COLUMN, _ROOM_OF_LAST = 19, 30
-"""Cells that a column keeps, which is a time, and those of the last column for which others are cut."""
+"""Cells of a table: those that a column keeps when it is cut (a time), and those that the last column gets so."""
 MAX_CELL = 60
 """Maximum characters of a cell, so that a table fits a wide terminal. The last column is never cut."""
 _LOST: WeakSet[TextIO] = WeakSet()
@@ -82,17 +82,19 @@ class ProgressLine:
 
     def _draw(self) -> None:
         calm: bool | None = None
+        frame_s = _FRAME_S
         while (stream := self._stream()) is not None:
-            self._changed.wait(None if self._progress is None else _CALM_FRAME_S if calm else _FRAME_S)
+            self._changed.wait(None if self._progress is None else frame_s)
             self._changed.clear()
             if (progress := self._progress) is None or not progress.is_due(time.monotonic()):
                 continue
             if calm is None:
                 calm = _is_motion_unwanted(stream)
+                frame_s = _CALM_FRAME_S if calm else _FRAME_S
             with self._lock:
                 if self._progress is progress:
                     self._write(self._line(stream, progress, calm=calm))
-            time.sleep(_CALM_FRAME_S if calm else _FRAME_S)
+            time.sleep(frame_s)
 
     def _line(self, stream: TextIO, progress: "Progress", *, calm: bool) -> str:
         width = _columns(stream)
@@ -122,7 +124,7 @@ def _wrap_line(line: str, width: int) -> Iterator[str]:
     # The line that is being filled: its beginning, where its text begins in `line`, and its cells so far.
     lead, begin, used = "", 0, 0
     for at, character in enumerate(line):
-        cells = _width(character)
+        cells = _cell_width(character)
         if used + cells > max(width, len(_CONTINUATION) + 2):
             yield lead + line[begin:at]
             lead, begin, used = _CONTINUATION, at, len(_CONTINUATION)
@@ -229,14 +231,12 @@ class Screen:
             self.closed = self.closed or stream is self.out
 
     def _silence(self, stream: TextIO) -> None:
-        # The interpreter flushes once more at exit and would report the same broken pipe.
         self.closed = self.closed or stream is self.out
-        try:
+        # The interpreter flushes once more at exit and would report the same broken pipe.
+        with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
-        except (OSError, ValueError):
-            return
 
 
 def screen() -> Screen:
@@ -257,13 +257,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     On a terminal, wide columns are cut so that the last one has room, but not the first one, which has the ids.
     """
     cells = [[_cell_text(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
-    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    widths = [max(_cell_width(row[column]) for row in cells) for column in range(len(header))]
     if sys.stdout.isatty():
         others, last = range(1, len(header) - 1), min(widths[-1], _ROOM_OF_LAST)
         excess = sum(widths[:-1]) + last + 2 * len(others) + 2 - _columns(sys.stdout)
+        # The widest column loses one cell at a time.
         while excess > 0 and others and widths[widest := max(others, key=widths.__getitem__)] > _MIN_COLUMN:
             widths[widest], excess = widths[widest] - 1, excess - 1
-    lines = ["  ".join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    lines = ["  ".join(_fit_cell(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -279,15 +280,15 @@ def _cell_text(text: str, *, last: bool) -> str:
     return clean if last or len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
 
 
-def _pad(text: str, width: int) -> str:
-    if _width(text) > width:
-        while _width(text) >= width:
+def _fit_cell(text: str, width: int) -> str:
+    if _cell_width(text) > width:
+        while _cell_width(text) >= width:
             text = text[:-1]
         text += "…"
-    return text + " " * (width - _width(text))
+    return text + " " * (width - _cell_width(text))
 
 
-def _width(text: str) -> int:
+def _cell_width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)

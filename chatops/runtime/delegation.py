@@ -83,16 +83,13 @@ class Children:
         self.spent: dict[CallId, RoundRecord] = {}
         """Spending of each child, by the id of its call."""
 
-    def of_call(self, effect: ToolEffect) -> "ChildOfCall":
-        """Return the child of the call that an effect is about."""
-        return ChildOfCall(self, effect)
-
     async def end(self, call_id: CallId) -> None:
         """Stop the child turn of a call that is over, in case it was left: the call was denied after a restart."""
         call = ToolCall(id=call_id, name=DELEGATE_TOOL, arguments="{}")
         facts = CallFacts(arguments=call.arguments)
         with suppress(ChatopsError):
-            await self.of_call(ReconcileTool(call=call, facts=facts, attempt=0, stopping=True)).find_or_stop()
+            effect = ReconcileTool(call=call, facts=facts, attempt=0, stopping=True)
+            await ChildOfCall(self, effect).find_or_stop()
 
     @property
     def sessions(self) -> tuple[ChildSession, ...]:

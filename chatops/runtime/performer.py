@@ -61,7 +61,7 @@ from chatops.engine.inputs import (
     ReconcileInput,
     ToolResultInput,
 )
-from chatops.runtime.delegation import Children
+from chatops.runtime.delegation import ChildOfCall, Children
 from chatops.runtime.model_call import ModelCall
 from chatops.runtime.services import (
     Services,
@@ -192,9 +192,8 @@ class Performer:
             facts = await in_thread(read_answer, effect.text, schema=effect.schema, patterns=effect.patterns)
         except Exception as error:
             log.exception("checking an answer failed")
-            facts = AnswerFacts(
-                problems=(Problem(path="", message=f"it could not be checked ({describe_error(error)})"),)
-            )
+            problem = Problem(path="", message=f"it could not be checked ({describe_error(error)})")
+            facts = AnswerFacts(problems=(problem,))
         self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
     async def _inspect_call(self, effect: InspectCall) -> None:
@@ -295,13 +294,7 @@ class Performer:
             context = replace(self._make_context(effect, tool), contained=contained)
             try:
                 answer = await tool.reconcile(effect.facts, context)
-                found = ReconcileInput(
-                    call_id=call.id,
-                    attempt=effect.attempt,
-                    result=answer.result,
-                    repeat=answer.repeat,
-                    found=answer.found,
-                )
+                found = replace(found, result=answer.result, repeat=answer.repeat, found=answer.found)
             except Exception:
                 log.exception("reconciling %s failed", call.name)
         reach("after_reconcile")
@@ -322,7 +315,7 @@ class Performer:
     ) -> ToolContext:
         attempt = 1 if isinstance(effect, InspectCall) else effect.attempt
         context = self._services.contexts(self._session_id(), effect.call.id, attempt=attempt, tool=tool, output=output)
-        return replace(context, child=self._children.of_call(effect))
+        return replace(context, child=ChildOfCall(self._children, effect))
 
 
 class Questions:

@@ -199,7 +199,8 @@ class Runner:
     def _put(self, entry: _QueuedInput) -> None:
         self._inbox.append(entry)
         self._arrived.set()
-        self._ensure_loop()
+        if self._loop is None or self._loop.done():
+            self._loop = asyncio.create_task(self._run(), name="runner")
 
     async def begin(self, step: TurnStep) -> None:
         """Start a turn with its first step. Raises StoreError if it cannot be stored."""
@@ -314,10 +315,6 @@ class Runner:
         while self._inbox:
             _answer_caller(self._inbox.popleft().done, changed=False)
 
-    def _ensure_loop(self) -> None:
-        if self._loop is None or self._loop.done():
-            self._loop = asyncio.create_task(self._run(), name="runner")
-
     async def _run(self) -> None:
         while True:
             await self._wait_for_input()
@@ -431,9 +428,8 @@ class Runner:
         """
         log.error("a step was not stored: %s", error)
         before = self.blocked_by
-        if not (
-            isinstance(before, NotSavedError) and isinstance(error, NotSavedError) and before.reason == error.reason
-        ):
+        known = isinstance(before, NotSavedError) and isinstance(error, NotSavedError) and before.reason == error.reason
+        if not known:
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
             self._notify(unsaved_sentence(error), advice=advice)
         self.blocked_by = error

@@ -193,7 +193,7 @@ class SessionFollower(SessionView):
         posted = await self._services.worker(self._services.store.post_decision, decided)
         await self._read_all()
         if posted:
-            text = "Your decision counts. The session continues in the window that has it open."
+            then = "The session continues in the window that has it open."
             if self._source.lease is None:
                 self._is_starting = True
                 self._on_change()
@@ -202,23 +202,18 @@ class SessionFollower(SessionView):
                     await self._read_all()
                 finally:
                     self._is_starting = False
-                text = started or "The session continues once it is opened: /takeover opens it here."
-                text = f"Your decision counts. {text}"
+                then = started or "The session continues once it is opened: /takeover opens it here."
+            text = f"Your decision counts. {then}"
             # One notice for all calls of a round.
             self._bus.publish(Notice(id=f"{round_of(call_id)}.decided", parent_id=self.session_id, text=text))
         return posted
 
     async def _check_decision(self, call_id: CallId, decision: Decision) -> None:
         """Raise ConfigError if this user may not decide so, or not here."""
-        store, worker, rights, by = (
-            self._services.store,
-            self._services.worker,
-            self._services.rights,
-            self._services.by,
-        )
-        rights.check_surface(by.via)
+        services, by = self._services, self._services.by
+        services.rights.check_surface(by.via)
         if isinstance(decision, Approved) and decision.remember is not None:
-            if whose := await worker(store.foreign, self.session_id):
+            if whose := await services.worker(services.store.foreign, self.session_id):
                 raise ConfigError(
                     f"Nothing was decided: a rule of yours does not answer in a session of {whose}.",
                     advice="Approve the call once.",
@@ -226,8 +221,9 @@ class SessionFollower(SessionView):
         calls = pending_calls(self.state) if self.state is not None else ()
         pending = next((call for call in calls if call.call.id == call_id), None)
         if pending is not None and pending.approvers and not isinstance(decision, Rejected):
-            decider = await worker(store.decider, session_of(call_id), by.member, pending.approvers)
-            rights.check_decider(pending, by, decider, foreign=False, containment=None)
+            session_id = session_of(call_id)
+            decider = await services.worker(services.store.decider, session_id, by.member, pending.approvers)
+            services.rights.check_decider(pending, by, decider, foreign=False, containment=None)
 
     async def cancel(self) -> bool:
         """Return False: nothing runs in this process."""
@@ -326,12 +322,9 @@ class SessionFollower(SessionView):
     def _check_request(self) -> None:
         """Notify the user if the request is void because another process has asked since, or has got the lease."""
         lease, me = self._source.lease, self._services.holder
-        if (
-            self._requested_at is None
-            or self._is_sending_request
-            or lease is None
-            or me in (lease.holder, lease.requested_by)
-        ):
+        if self._requested_at is None or self._is_sending_request or lease is None:
+            return
+        if me in (lease.holder, lease.requested_by):
             return
         self._requested_at = None
         other = lease.requested_by or lease.holder

@@ -214,7 +214,10 @@ class WorkflowRun:
         for effect in step.effects:
             await self._perform(effect)
         if self.over:
-            await self._release_session()
+            try:
+                await self.session.release_from_run(self._step_settings())
+            except ChatopsError as error:
+                self._block(error)
 
     async def _commit(self, step: WorkflowStep) -> None:
         reach("before_run_commit")
@@ -244,11 +247,9 @@ class WorkflowRun:
     def _why_not_here(self, asked: StartAttempt | StartGate) -> ConfigError | None:
         """Return why the turn cannot run in this process, or None."""
         step = asked.step
-        needed = (
-            (*(step.tools or ()), *(validation.tool for validation in step.validations))
-            if isinstance(asked, StartAttempt)
-            else ()
-        )
+        needed: list[str] = []
+        if isinstance(asked, StartAttempt):
+            needed = [*(step.tools or ()), *(validation.tool for validation in step.validations)]
         missing = [tool for tool in dict.fromkeys(needed) if self._services.tools.get(tool) is None]
         if missing:
             return ConfigError(
@@ -279,12 +280,6 @@ class WorkflowRun:
             return ()
         earlier = await self._services.worker(self._services.store.load_turn, asked.after)
         return (*earlier.history, *earlier.messages)
-
-    async def _release_session(self) -> None:
-        try:
-            await self.session.release_from_run(self._step_settings())
-        except ChatopsError as error:
-            self._block(error)
 
     def _on_event(self, published: Published) -> None:
         if isinstance(published.event, TurnFinished) and not self.over:

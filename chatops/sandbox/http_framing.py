@@ -12,7 +12,7 @@ HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\
 """The groups are name and value. White space before the colon is not allowed: programs read it in different ways."""
 PIECE_BYTES = 65_536
 """Bytes that are passed on at a time."""
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e\t]*)?\r\n")
+_CHUNK_HEAD = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e\t]*)?\r\n")
 
 
 class BadMessageError(OSError):
@@ -31,12 +31,15 @@ def framing_fault(headers: list[tuple[bytes, bytes]]) -> str:
 
 
 async def read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Yield the content of a chunked body. A trailer is not read. Raises BadMessageError."""
+    """Yield the content of a chunked body. A trailer after its last chunk stays in `reader`.
+
+    Raises BadMessageError, and IncompleteReadError or LimitOverrunError for a line that does not end.
+    """
     while True:
-        chunk = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
-        if chunk is None:
+        head = _CHUNK_HEAD.fullmatch(await reader.readuntil(b"\r\n"))
+        if head is None:
             raise BadMessageError("a chunk is malformed")
-        size = int(chunk[1], 16)
+        size = int(head[1], 16)
         if not size:
             return
         async for piece in read_exactly(reader, size):

@@ -191,7 +191,7 @@ class Desk:
 
         Raises ChatopsError if nothing was decided.
         """
-        decision = _decision(answer, reason)
+        decision = _read_decision(answer, reason)
         self._apply_changed_registry()
         if blocked := self._why_blocked():
             raise ChatopsError(blocked)
@@ -202,8 +202,8 @@ class Desk:
             raise ChatopsError("There is no such call; nothing was decided.")
         if row.pending.digest != digest:
             raise ChatopsError("The call has changed since you opened it. Nothing was decided: read it again.")
-        is_contained = row.pending.call.name == CONTAINED_APPLY
-        if is_contained and isinstance(decision, Approved) and row.decided is None:
+        applies_changes = row.pending.call.name == CONTAINED_APPLY and isinstance(decision, Approved)
+        if applies_changes and row.decided is None:
             decision = self._approval_of_ticked(call_id, state=state, ticked=ticked)
         if not self._calls.decide(row, decision, by=replace(self._app.principal, via=VIA, tty=place), digest=digest):
             first = self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
@@ -274,7 +274,7 @@ class Desk:
         )
 
 
-def _decision(answer: str, reason: str) -> Decision:
+def _read_decision(answer: str, reason: str) -> Decision:
     """Return the decision that a form names. Raises ChatopsError."""
     reason = reason[:LONGEST_REASON].replace("\r\n", "\n").strip()
     match answer:

@@ -232,6 +232,7 @@ def ask_kernel(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
     addresses = b"".join(packed.ljust(16, b"\0") for packed, _ in ends)
     ports = b"".join(port.to_bytes(2, "big") for _, port in ends)
     family = socket.AF_INET6 if len(ends[0][0]) == 16 else socket.AF_INET
+    # The request is inet_diag_req_v2 after a header of 16 bytes (nlmsghdr). The answer is inet_diag_msg after the same.
     asked = struct.pack("=BBxxI", family, socket.IPPROTO_TCP, _ANY_STATE) + ports + addresses + bytes(4) + b"\xff" * 8
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(1.0)
@@ -246,6 +247,7 @@ def ask_kernel(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
 
 def search_table(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
     """Return user and inode of the socket between these two addresses; no inode if there is none."""
+    # Its addresses are words of 4 bytes in the byte order of the machine, in hexadecimal digits.
     table = Path("/proc/net/tcp6" if len(ends[0][0]) == 16 else "/proc/net/tcp")
     step = -1 if sys.byteorder == "little" else 1
     words = (b"".join(packed[at : at + 4][::step] for at in range(0, len(packed), 4)) for packed, _ in ends)

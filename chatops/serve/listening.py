@@ -58,13 +58,13 @@ async def serve(app: App, options: ListenOptions, screen: Screen) -> int:
     _allow_many_files()
     sockets = _open_sockets(options)
     try:
-        return await _serve(app, options, screen, sockets)
+        return await _serve_at(app, options, screen, sockets)
     finally:
         for listening in sockets:
             listening.close()
 
 
-async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list[socket.socket]) -> int:
+async def _serve_at(app: App, options: ListenOptions, screen: Screen, sockets: list[socket.socket]) -> int:
     port = sockets[0].getsockname()[1]
     address = Address(options.url or f"http://{secrets.token_hex(10)}.localhost:{port}")
     logins, ending, loop = Logins(), asyncio.Event(), asyncio.get_running_loop()
@@ -137,11 +137,9 @@ def _open_sockets(options: ListenOptions) -> list[socket.socket]:
     names = (options.host,) if options.host else _LOOPBACK
     if options.port is not None:
         return _bind(names, options.port)
-    with contextlib.suppress(ConfigError):
-        return _bind(names, USUAL_PORT)
-    for _ in range(_MAX_TRIES - 1):
+    for port in (USUAL_PORT, *[0] * (_MAX_TRIES - 1)):
         with contextlib.suppress(ConfigError):
-            return _bind(names, 0)
+            return _bind(names, port)
     return _bind(names, 0)  # The last try may raise.
 
 

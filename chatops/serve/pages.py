@@ -69,7 +69,7 @@ class Block:
     """``program``, ``text``, ``foreign``, ``diff`` or ``file``."""
     lines: Sequence[Sequence[Piece]] = ()
     rows: Sequence["Change"] = ()
-    """Of a diff."""
+    """Lines of a diff."""
     caution: str = ""
     tick: str = ""
     """Value that the form sends if the file is ticked; empty if there is no box."""
@@ -80,7 +80,7 @@ class Change:
     """A line of a diff."""
 
     number: str
-    """Of the line; empty for a gap."""
+    """Number of the line; empty for a gap."""
     sign: str
     kind: str
     """``add``, ``cut``, ``same``, or ``gap`` for what is no line of the file."""
@@ -131,9 +131,9 @@ def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_dec
         above=_by_label(shown.above),
         call=list(_change_blocks(review) if review is not None else _call_blocks(pending, shown.call)),
         below=_by_label(shown.below),
-        blocks=[_block(fact) for fact in shown.blocks],
+        blocks=[_text_block(fact) for fact in shown.blocks],
         details=_by_label([fact for fact in details if fact.form.one_line]),
-        detail_blocks=[_block(fact) for fact in details if not fact.form.one_line],
+        detail_blocks=[_text_block(fact) for fact in details if not fact.form.one_line],
         scope=[] if pending.outcome_unknown else scope(pending, sheet),
         answers=list(_page_answers(pending, review)) if may_decide else [],
         boxes=_tick_boxes(review) if review is not None else {},
@@ -151,7 +151,9 @@ def _page_answers(pending: PendingCall, review: "ContainedReview | None") -> Ite
     is_contained = pending.call.name == CONTAINED_APPLY
     can_apply = review is None or any(not change.conflict for change in review.changes)
     can_run = pending.denial is None and can_apply
-    has_boxes = review is not None and bool(_tick_boxes(review))
+    undo, apply = "Undo these changes", "Apply all changes"
+    if review is not None and _tick_boxes(review):
+        undo, apply = "Undo the ticked changes", "Apply the ticked changes"
     if pending.reason is AskReason.BUDGET:
         if pending.denial is None:
             yield Answer(name="approve", label="Go on", runs=True)
@@ -164,16 +166,12 @@ def _page_answers(pending: PendingCall, review: "ContainedReview | None") -> Ite
         return
     if is_contained and is_undo(pending.call.arguments):
         if can_run:
-            yield Answer(
-                name="approve", label="Undo the ticked changes" if has_boxes else "Undo these changes", runs=True
-            )
+            yield Answer(name="approve", label=undo, runs=True)
         yield Answer(name="deny", label="Leave them applied")
         return
     if is_contained:
         if can_run:
-            yield Answer(
-                name="approve", label="Apply the ticked changes" if has_boxes else "Apply all changes", runs=True
-            )
+            yield Answer(name="approve", label=apply, runs=True)
         yield Answer(name="deny", label="Discard all")
         yield Answer(name="send_back", label="Send back with a reason", reason="Reason for the model")
         return
@@ -192,14 +190,14 @@ def _call_blocks(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]
     for fact in facts:
         match fact.form:
             case Form.PROGRAM:
-                lines = [_pieces(text, marks) for text, marks in command_lines(pending.facts)]
+                lines = [_mark_pieces(text, marks) for text, marks in command_lines(pending.facts)]
                 yield Block(title=fact.title, kind="program", lines=lines)
             case Form.FILE:
                 yield Block(title=f"{reveal(fact.value, newlines=False)}  {counts}", kind="file")
             case Form.DIFF:
                 yield Block(title=fact.title, kind="diff", rows=rows)
             case _:
-                yield _block(fact)
+                yield _text_block(fact)
 
 
 def _change_blocks(review: "ContainedReview") -> Iterator[Block]:
@@ -220,7 +218,7 @@ def _change_blocks(review: "ContainedReview") -> Iterator[Block]:
             yield Block(title="Change", kind="diff", rows=rows)
 
 
-def _block(fact: Fact) -> Block:
+def _text_block(fact: Fact) -> Block:
     kind = "foreign" if fact.form is Form.FOREIGN else "text"
     return Block(title=fact.title, kind=kind, lines=[_unmarked(text) for text in fact.value.split("\n")])
 
@@ -229,7 +227,7 @@ def _unmarked(text: str) -> list[Piece]:
     return [(reveal(text, newlines=False), False)]
 
 
-def _pieces(text: str, marks: Sequence[tuple[int, int]]) -> list[Piece]:
+def _mark_pieces(text: str, marks: Sequence[tuple[int, int]]) -> list[Piece]:
     """Return a text in pieces, those between `marks` marked. Nothing of it is left out."""
     pieces, done = list[Piece](), 0
     for begin, end in sorted(marks):
@@ -257,7 +255,7 @@ def _diff_rows(diff: str) -> tuple[list[Change], str]:
             number=str(row.number) if row.sign else "",
             sign="−" if row.sign == "-" else row.sign,
             kind=_ROW_KINDS[row.sign],
-            pieces=_pieces(row.text or ("" if row.sign else "…"), row.marks),
+            pieces=_mark_pieces(row.text or ("" if row.sign else "…"), row.marks),
         )
         for row in rows
     ]

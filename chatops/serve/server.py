@@ -88,7 +88,7 @@ class PageServer:
             Route("/login/{token}", self._show_login),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
-            Route("/events", self._events),
+            Route("/events", self._send_events),
             *(Route(f"/{name}", self._send_file) for name in STATIC),
         ]
         app = Starlette(
@@ -107,13 +107,13 @@ class PageServer:
     # Pages
 
     async def _show_list(self, request: Request) -> Response:
-        login = self._login(request)
+        login = self._require_login(request)
         overview = await self._worker(self._desk.overview)
         title = f"{plural(overview.waiting, 'call')} waiting" if overview.waiting else "Nothing is waiting"
         return self._render("list.html", login, overview=overview, title=title)
 
     async def _show_call(self, request: Request) -> Response:
-        return await self._call_response(request.path_params["call"], self._login(request))
+        return await self._call_response(request.path_params["call"], self._require_login(request))
 
     async def _call_response(self, call_id: str, login: Login, *, note: str = "", status: int = 200) -> Response:
         call = await self._worker(self._desk.call, call_id)
@@ -126,7 +126,7 @@ class PageServer:
         )
 
     async def _decide(self, request: Request) -> Response:
-        login = self._login(request)
+        login = self._require_login(request)
         form = await self._checked_form(request, login)
         call_id = request.path_params["call"]
         try:
@@ -160,35 +160,37 @@ class PageServer:
             raise HTTPException(403, "This form came from another site. Open the link again.")
         form = await _read_form(request)
         try:
-            cookie = self._logins.log_in(form.get("token", ""), client=self._client(request))
+            cookie = self._logins.log_in(form.get("token", ""), client=self._client_address(request))
         except TooManyError as error:
-            return self._message(429, str(error), headers={"retry-after": "60"})
+            return self._text_page(429, str(error), headers={"retry-after": "60"})
         except RefusedError as error:
             advice = "Press Enter where chatops serve runs, and open the new one. It says there who has logged in."
-            return self._message(403, f"{error} {advice}")
+            return self._text_page(403, f"{error} {advice}")
         # Somebody else who has seen the link could be first.
         self._say(f"{str(self._logins.find(cookie)).capitalize()}. If that was not you: Ctrl+C ends all logins.")
-        return RedirectResponse("/", status_code=303, headers={"set-cookie": self._cookie(cookie)})
+        return RedirectResponse("/", status_code=303, headers={"set-cookie": self._cookie_header(cookie)})
 
     async def _log_out(self, request: Request) -> Response:
-        await self._checked_form(request, self._login(request))
+        await self._checked_form(request, self._require_login(request))
         self._logins.log_out(request.cookies.get(self._address.cookie, ""))
-        response = self._message(200, "You are logged out. Another link logs in: press Enter where chatops serve runs.")
-        response.headers["set-cookie"] = f"{self._cookie('')}; Max-Age=0"
+        response = self._text_page(
+            200, "You are logged out. Another link logs in: press Enter where chatops serve runs."
+        )
+        response.headers["set-cookie"] = f"{self._cookie_header('')}; Max-Age=0"
         return response
 
-    def _cookie(self, value: str) -> str:
+    def _cookie_header(self, value: str) -> str:
         secure = "; Secure" if self._address.secure else ""
         return f"{self._address.cookie}={value}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
-    def _login(self, request: Request) -> Login:
+    def _require_login(self, request: Request) -> Login:
         """Return the login of a request. Raises HTTPException."""
         login = self._logins.find(request.cookies.get(self._address.cookie, ""))
         if login is None:
             raise HTTPException(401)
         return login
 
-    def _client(self, request: Request) -> str:
+    def _client_address(self, request: Request) -> str:
         """Return the address that asks. Only a proxy that was announced is believed about it."""
         # Some proxies add a header of their own below the one that the client has sent. The last word is theirs.
         forwarded = ",".join(request.headers.getlist("x-forwarded-for")) if self._behind_proxy else ""
@@ -209,8 +211,8 @@ class PageServer:
 
     # Live updates
 
-    async def _events(self, request: Request) -> Response:
-        login = self._login(request)
+    async def _send_events(self, request: Request) -> Response:
+        login = self._require_login(request)
         if self._streams >= MAX_STREAMS:
             return Response("Too many browsers get live updates.\n", 503, {"retry-after": "60"}, "text/plain")
         self._streams += 1
@@ -218,12 +220,12 @@ class PageServer:
             self._watching = asyncio.create_task(self._watch())
         headers = {"x-accel-buffering": "no"}
         cookie = request.cookies.get(self._address.cookie, "")
-        return _Stream(self._news(login, cookie), self._stream_ended, headers=headers)
+        return _Stream(self._event_lines(login, cookie), self._stream_ended, headers=headers)
 
     def _stream_ended(self) -> None:
         self._streams -= 1
 
-    async def _news(self, login: Login, cookie: str) -> AsyncIterator[str]:
+    async def _event_lines(self, login: Login, cookie: str) -> AsyncIterator[str]:
         seen, loop = "", asyncio.get_running_loop()
         end = loop.time() + STREAM_S
 
@@ -288,14 +290,12 @@ class PageServer:
             # Starlette's own words for these say nothing of the page.
             texts = {404: "There is no such page.", 405: "That cannot be done here."}
             text = error.detail if isinstance(error, _NoCallError) else texts.get(error.status_code, error.detail)
-            return self._message(error.status_code, text)
+            return self._text_page(error.status_code, text)
         if request.url.path == "/events":
             return Response("Log in first.\n", 401, media_type="text/plain")
         # The cookie is not sent with a link from another site. The same link from here brings it.
-        from_elsewhere = request.method == "GET" and request.headers.get("sec-fetch-site", "") not in (
-            "same-origin",
-            "none",
-        )
+        site = request.headers.get("sec-fetch-site", "")
+        from_elsewhere = request.method == "GET" and site not in ("same-origin", "none")
         path = quote(request.url.path)
         text = "Log in first: open the link that chatops serve has printed. Enter prints another one."
         return self._render(
@@ -304,9 +304,9 @@ class PageServer:
 
     async def _answer_chatops_error(self, request: Request, error: Exception) -> Response:
         advice = error.advice if isinstance(error, ChatopsError) else ""
-        return self._message(503, f"{error} {advice}")
+        return self._text_page(503, f"{error} {advice}")
 
-    def _message(self, status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
+    def _text_page(self, status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
         response = self._render("message.html", None, status=status, title="chatops", text=text, ahead="")
         response.headers.update(headers or {})
         return response

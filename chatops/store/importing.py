@@ -263,11 +263,11 @@ def _content_text(content: JsonValue) -> str:
 
 
 def _from_webui(values: _Values, source: str) -> list[Imported]:
+    """Read chats. Of the branches of each, the one that was shown last is taken."""
     return [_read_chat(value, source) for _, value in values]
 
 
 def _read_chat(value: _Object, source: str) -> Imported:
-    """Read one chat. Of its branches, the one that was shown last is taken."""
     chat = value.get("chat", value)
     if not isinstance(chat, dict):
         raise _line_error(source, 1, "is not an export of Open WebUI")

@@ -60,6 +60,9 @@ def _is_about_changes(pending: PendingCall) -> bool:
     return pending.call.name == CONTAINED_APPLY
 
 
+# Labels of keys, as `dialog_keys.Words`. Keys have other words for changes of a contained turn, and for a budget.
+
+
 def _for_changes(*words: str) -> Callable[[AskedCall], Words]:
     """Return the label of a key that only changes of a contained turn have."""
     return lambda asked: words if asked.applies else None
@@ -179,8 +182,10 @@ class AllPendingScreen(CallsDialog):
             for item in self._calls.undecided
             if (call := item.pending.call.id) in changes and changes[call] != self._known[call].changes
         ]
+        # They have to be read again, and drawn again if one of them is on the screen.
         for item in with_other_changes:
-            item.seen, self._described = False, None
+            item.seen = False
+            self._described = None
         super().refresh_subject()
         has_new = any(item.pending.call.id not in before for item in self._calls.undecided)
         has_lost = any(item.mark is CallMark.ELSEWHERE and item.pending.call.id in before for item in self._calls.items)
@@ -276,7 +281,7 @@ class AllPendingScreen(CallsDialog):
         if change.conflict:
             self.show_note(IN_CONFLICT)
             return
-        self._unticked ^= {(item.pending.digest, change.path)}
+        self._unticked.symmetric_difference_update({(item.pending.digest, change.path)})
         self._draw_changes()
 
     def _draw_changes(self) -> None:
@@ -348,6 +353,7 @@ class AllPendingScreen(CallsDialog):
     def listed(self) -> Content:
         """Return the list around the shown call: age or mark, the call, folder, role and title of its session."""
         items, index = self._calls.items, self._calls.index
+        # A fifth of the height, within bounds. One row stays below the shown call.
         rows = max(3, min(8, self.size.height // 5))
         first = max(0, min(index - rows + 2, len(items) - rows))
         table = [self._columns(item) for item in items[first : first + rows]]
@@ -376,13 +382,15 @@ class AllPendingScreen(CallsDialog):
             return KeyLegend(())
         pending = item.pending
         answers = "u m D" if pending.outcome_unknown else "d D" if pending.denial is not None else "a d D"
+        # The names of the keys on each line. One line if there is little room, or if no key answers.
         lines: tuple[str, ...] = (f"{answers} t n enter tab f1 escape",)
         if not item.undecided or self._not_from_here(item):
             lines = ("enter tab escape",)
         elif self.room is Room.USUAL:
             lines = answers, "t n", f"enter escape {VIEW_KEYS} tab"
-        short = unread and "read on" if self.room is Room.LOWEST else unread
-        return legend_of(self.by_name, *lines, state=self._asked(item), room=self.room, unread=short)
+        if unread and self.room is Room.LOWEST:
+            unread = "read on"
+        return legend_of(self.by_name, *lines, state=self._asked(item), room=self.room, unread=unread)
 
     def legend_at_once(self) -> KeyLegend | None:
         """Return the legend for a call that a key of the user has brought up; None if no key that answers acts."""
