@@ -341,6 +341,7 @@ class Tree:
             if isinstance(event, TextDelta | ReasoningDelta):
                 line = {**line, "status": Status.STARTED.value} if not is_open else line
                 return [line] if event.text or not is_open else []
+            # The node is open already if the turn or run was resumed.
             return [] if is_open and "status" in line else [line]
         if event.id in self._cut_short:
             # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.

@@ -409,6 +409,7 @@ class Turns:
         if self.closed:
             return
         self.wanted_by = by
+        # A handover that is not done yet starts again with the new requester, or is undone.
         if self._handover_task is not None and self._handover_task.cancel():
             self.runner.continue_here()
         self._handover_task = self.spawn(self._hand_over(by)) if by is not None else None

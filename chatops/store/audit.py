@@ -138,18 +138,20 @@ def this_user(via: str) -> dict[str, Any]:
 
 def last_row(rows: Connection, session_id: str) -> AuditRow | None:
     """Return the last row of a chain; None if it has none."""
-    found = rows.one(f"{_ROWS.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
+    found = rows.one(
+        f"{_SELECT_ROWS.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id
+    )
     return None if found is None else _decode_row(found)
 
 
 def rows_of(rows: Connection, session_id: str | None = None) -> list[AuditRow]:
     """Return the rows of a session, or all of them, by session and number."""
     wanted = "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY session_id, number"
-    found = rows.all(f"{_ROWS.format(rows.WRITTEN_BY)} {wanted}", session_id)
+    found = rows.all(f"{_SELECT_ROWS.format(rows.WRITTEN_BY)} {wanted}", session_id)
     return readable(found, _decode_row, what="a row of the audit log")
 
 
-_ROWS = "SELECT session_id, number, body, chain, {} FROM audit"
+_SELECT_ROWS = "SELECT session_id, number, body, chain, {} FROM audit"
 
 
 def _decode_row(row: SqlRow) -> AuditRow:

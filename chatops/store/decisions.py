@@ -45,7 +45,7 @@ else:
     inputs, state, view = (Late(f"chatops.engine.{name}") for name in ("inputs", "state", "view"))
 
 _POSTED = "a posted decision"
-_RULES = (
+_RULES_IN_FORCE = (
     "id, scope, folder, role, tool, pattern, definition, source_call, by_uid, made_at, uses, used_at FROM rules "
     "WHERE revoked_at IS NULL"
 )
@@ -356,7 +356,7 @@ class RememberedRules(StorePart):
         """
         with self._rows.read():
             found = self._rows.all(
-                f"SELECT {_RULES} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
+                f"SELECT {_RULES_IN_FORCE} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
                 "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) AND (?3 IS NULL OR tool = ?3) "
                 f"AND {self._rows.OWN} ORDER BY id",
                 None if session_id is None else full_id(self._rows, session_id),

@@ -79,8 +79,8 @@ def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
         heading, text, blocks = _describe_message(message)
         parts.append(f"## {_one_line(heading)}")
         if text.strip():
-            parts.append(_visible(text).strip("\n"))
-        parts.extend(f"{_one_line(label)}:\n\n{_fence(_visible(block))}" for label, block in blocks)
+            parts.append(_make_visible(text).strip("\n"))
+        parts.extend(f"{_one_line(label)}:\n\n{_fence_block(_make_visible(block))}" for label, block in blocks)
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,11 +90,11 @@ def to_html(history: Iterable[Message], *, title: str = "") -> str:
     sections: list[str] = []
     for message in history:
         heading, text, blocks = _describe_message(message)
-        body = f"<div class=text>{html.escape(_visible(text))}</div>" if text.strip() else ""
+        body = f"<div class=text>{html.escape(_make_visible(text))}</div>" if text.strip() else ""
         for label, block in blocks:
             body += (
                 f"<details><summary>{html.escape(_one_line(label))}</summary>"
-                f"<pre>{html.escape(_visible(block))}</pre></details>"
+                f"<pre>{html.escape(_make_visible(block))}</pre></details>"
             )
         sections.append(f'<section class="{message.kind}"><h2>{html.escape(_one_line(heading))}</h2>{body}</section>')
     return (
@@ -185,7 +185,7 @@ def _openai_assistant(text: str, calls: Sequence[tuple[ToolCall, str]]) -> Mappi
     if not calls:
         return {"role": "assistant", "content": text}
     written = [
-        {"id": id_, "type": "function", "function": {"name": _function_name(call), "arguments": _arguments(call)}}
+        {"id": id_, "type": "function", "function": {"name": _function_name(call), "arguments": _json_arguments(call)}}
         for call, id_ in calls
     ]
     return {"role": "assistant", "content": text or None, "tool_calls": written}
@@ -196,7 +196,7 @@ def _function_name(call: ToolCall) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call.name)[:64] or "unknown"
 
 
-def _arguments(call: ToolCall) -> str:
+def _json_arguments(call: ToolCall) -> str:
     """Return the arguments if they are a JSON object, else an object that holds the model's text."""
     is_object = isinstance(json_or_text(call.arguments), dict)
     return call.arguments if is_object else json.dumps({"unreadable": call.arguments})
@@ -241,7 +241,7 @@ def _describe_message(message: Message) -> tuple[str, str, list[tuple[str, str]]
             assert_never(message)
 
 
-def _visible(text: str) -> str:
+def _make_visible(text: str) -> str:
     """Return `text` with control and direction characters made visible; line ends and tabs stay."""
     text = text.replace("\r\n", "\n")
     shown = "".join(_show_character(character) if not character.isprintable() else character for character in text)
@@ -260,10 +260,10 @@ def _show_character(character: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(_visible(text).split())
+    return " ".join(_make_visible(text).split())
 
 
-def _fence(text: str) -> str:
+def _fence_block(text: str) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chatops.store.connection import Connection
 
-_SELECT = """
+_SELECT_JOBS = """
     SELECT j.session_id, j.turn_id, j.options, j.uid, j.host, j.boot_id, j.folder, j.level, j.not_started,
         j.seen, j.created_at
     FROM jobs j JOIN sessions s ON s.id = j.session_id AND s.last_turn = j.turn_id
@@ -68,13 +68,13 @@ class Jobs(StorePart):
         """Return the job of a session, by its id or a unique prefix; None if it is none. Raises NoSuchSessionError."""
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
-            row = self._rows.one(f"{_SELECT} WHERE j.session_id = ?", full)
+            row = self._rows.one(f"{_SELECT_JOBS} WHERE j.session_id = ?", full)
             return None if row is None else _decode_row(self._rows, row)
 
     def jobs(self) -> list[JobRow]:
         """Return all jobs, newest activity first."""
         with self._rows.read():
-            return [_decode_row(self._rows, row) for row in self._rows.all(f"{_SELECT} ORDER BY s.activity DESC")]
+            return [_decode_row(self._rows, row) for row in self._rows.all(f"{_SELECT_JOBS} ORDER BY s.activity DESC")]
 
 
 def with_seal(row: JobRow, folder: Path) -> JobRow:

@@ -241,8 +241,11 @@ class Leases(StorePart):
         """Return the address of the page if a living process of this machine serves it, else an empty text."""
         with self._rows.read():
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", self._rows.setting_key("desk"))
-        address, known = json.loads(text(row[0])) if row is not None else ("", "")
-        return str(address) if self._lives_here(_decode_holder(known)) else ""
+        try:
+            address, holder = json.loads(text(row[0])) if row is not None else ("", "")
+        except (ValueError, TypeError):
+            return ""  # A damaged setting names no page.
+        return str(address) if self._lives_here(_decode_holder(holder)) else ""
 
     def _lives_here(self, holder: Holder | None) -> bool:
         return holder is not None and holder.machine == self._process().machine and self._alive(holder)

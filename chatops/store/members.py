@@ -364,7 +364,7 @@ def _put_rights(rows: Connection, role: str, *, member: bool) -> None:
             rows.listed(_OWN_COLUMNS),
         )
         names = {"DELETE": [], "INSERT": [text(row[0]) for row in listed]}
-        names["UPDATE"] = [name for name in names["INSERT"] if name != "id"]
+        names["UPDATE"] = [column for column in names["INSERT"] if column != "id"]
         given = ["SELECT", *(f"{c} ({', '.join(names[c])})".removesuffix(" ()") for c in rights.commands.split())]
         rows.run(f"GRANT {', '.join(given)} ON {table} TO {name}")
 

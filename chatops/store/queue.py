@@ -254,7 +254,7 @@ class Queue(StorePart):
     def next_hint(self, workspaces: Collection[str], *, but: Collection[SessionId], new: bool) -> Hint | None:
         """Return the oldest hint at a session of these workspaces that no other live process owns; None: there is none.
 
-        `new`: at one that begins, else at one that goes on. `but` are left out.
+        `new`: only sessions in which a turn or run starts, else only those that continue one. `but` are left out.
         """
         with self._rows.query():
             found = self._rows.all(

@@ -71,17 +71,17 @@ class Damage(sqlite3.DatabaseError):
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Return True if the file itself is broken, so that retrying is no use."""
-    return _code(error) in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
+    return _primary_code(error) in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Return True if another process is in the way, so that waiting helps."""
-    return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    return _primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def store_error(error: sqlite3.Error, *, path: Path) -> StoreError:
     """Return `error` as a StoreError: UnreadableError for a damaged file, NotSavedError for errors that may pass."""
-    code = sqlite3.SQLITE_FULL if _is_disk_full(error, path) else _code(error)
+    code = sqlite3.SQLITE_FULL if _is_disk_full(error, path) else _primary_code(error)
     if is_damage(error):
         return UnreadableError(
             f"The session store {path} is damaged ({error}).",
@@ -119,7 +119,7 @@ def _lacks_descriptors() -> bool:
 def _is_disk_full(error: sqlite3.Error, path: Path) -> bool:
     """Return True if a failed read or write is due to a full disk. SQLite does not always tell the two apart."""
     try:
-        return _code(error) == sqlite3.SQLITE_IOERR and os.statvfs(path.parent).f_bavail == 0
+        return _primary_code(error) == sqlite3.SQLITE_IOERR and os.statvfs(path.parent).f_bavail == 0
     except OSError:
         return False
 
@@ -181,6 +181,6 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise store_error(error, path=path) from error
 
 
-def _code(error: sqlite3.Error) -> int:
+def _primary_code(error: sqlite3.Error) -> int:
     """Return the primary result code; 0 for errors that Python's module raises itself."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -248,6 +248,13 @@ class LeaseConformance:
         store.mark_followed(session.id, None)
         assert not store.is_followed(session.id)
 
+    @pytest.mark.parametrize("damaged", ["[", "3", "[1]", '["http://a", 3]'])
+    def test_a_damaged_address_names_no_page(self, store: Store, damaged: str) -> None:
+        store.announce_page("http://a", holder(pid=41))
+        assert store.page_address() == "http://a"
+        store.set_setting("desk", damaged)
+        assert store.page_address() == ""
+
 
 def _asked_by(store: Store, session: SessionInfo) -> Holder | None:
     lease = store.lease(session.id)
