@@ -496,12 +496,9 @@ def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
     if seconds := _timeout_s(pending):
         yield Fact(label="timeout", value=f"{seconds} s", weight=setting)
     sandbox = facts.sandbox or ("none" if facts.command else "not needed: no program is run")
-    if facts.delegation is not None:
-        sandbox = ""
-    unconfined = bool(facts.command) and not facts.sandboxed
-    if unconfined:
+    if facts.command and not facts.sandboxed:
         yield Fact(label="sandbox", value=sandbox, weight=Weight.CAUTION)
-    else:
+    elif facts.delegation is None:
         yield Fact(label="sandbox", value=sandbox, weight=setting, form=Form.BRIEF)
     why = "you edited the arguments" if pending.reason is AskReason.EDITED else pending.why
     yield Fact(label="asks because", value=why, weight=setting, noun="reason to ask")

@@ -119,8 +119,8 @@ class Children:
 
     def child_asking(self, call_id: CallId) -> "ChildOfCall | None":
         """Return the child with this pending call, or None."""
-        children = (child for child in self.running.values() if child.session is not None)
-        return next((child for child in children if call_id in {asked.call.id for asked in child.pending}), None)
+        children = self.running.values()
+        return next((child for child in children if any(asked.call.id == call_id for asked in child.pending)), None)
 
 
 class ChildOfCall:

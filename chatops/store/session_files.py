@@ -140,6 +140,7 @@ def name_of(file: FileRef) -> str:
 
 
 def _is_kept(file: FileRef) -> bool:
+    # SHA-256 has 64 hexadecimal digits. The digest becomes part of a path, so it may not have a separator.
     return not file.problem and len(file.digest) == 64 and file.digest.isalnum()
 
 
