@@ -26,7 +26,7 @@ from chatops.domain.wording import plural
 from chatops.engine.signature import parameters
 from chatops.headless.json_values import fields_json, plain
 from chatops.headless.screen import screen, table, when
-from chatops.policy.budget import LIMITS, NO_BUDGET
+from chatops.policy.budget import LIMIT_NAMES, NO_BUDGET
 from chatops.policy.grant import Grant, rule_of
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.rule_syntax import show_rule
@@ -126,7 +126,7 @@ def _role_json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> Js
         "level": grant.level.word,
         "models": [model.name for model in grant.models],
         "max_rounds": grant.max_rounds,
-        "budget": {limit: grant.budget.of(limit) for limit in LIMITS},
+        "budget": {limit: grant.budget.of(limit) for limit in LIMIT_NAMES},
         "contain": grant.contain and grant.may_contain,
         "rights": list(rights_in_words(grant)),
         "tools": {tool: verdict.value for tool, verdict in _verdicts(grant).items()},

@@ -20,7 +20,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import tool_name
 from chatops.policy.resolve import MAX_ROUNDS
-from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, describe
+from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, strict_with
 from chatops.policy.workflow import (
     DEFAULT_ATTEMPTS,
     DEFAULT_ITERATIONS,
@@ -129,7 +129,7 @@ def _make_validation(given: ValidationEntry | str) -> Validation:
 class GateEntry:
     """Either a pattern or a command."""
 
-    __pydantic_config__ = describe(
+    __pydantic_config__ = strict_with(
         {
             "oneOf": [{"required": ["pattern"]}, {"required": ["command"]}],
             "dependentSchemas": {

@@ -49,10 +49,10 @@ def charset_of(environ: Mapping[str, str], *, stream: str) -> str:
     an unset locale says nothing about the terminal.
     """
     stream_codec = _codec(stream)
-    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
-    name, dot, codeset = locale.partition("@")[0].partition(".")
     if stream_codec != "utf-8":
         return stream_codec
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
+    name, dot, codeset = locale.partition("@")[0].partition(".")
     if name in ("C", "POSIX") and not dot:
         return "ascii"
     return _codec(codeset) if codeset else stream_codec

@@ -98,7 +98,7 @@ ArgumentPattern = AnyArguments | ExactArguments | ArgvPattern | PathPattern | Ho
 
 
 UNATTENDED = "headless"
-"""`Principal.via` of what the program answers without its user."""
+"""`Principal.via` of answers that a program without a screen gives without its user."""
 NO_UID = -1
 """The uid that no user has, as in POSIX: (uid_t)-1."""
 

@@ -1,7 +1,7 @@
 """Unified diffs: written of two texts, read as rows, and the words in which two rows differ.
 
-A diff that is written is complete, because the user approves what it shows, and takes time linear in the size of the
-file. Lines end at line feeds only.
+A written diff is complete, because the user approves what it shows. It is made in time that is linear in the size of
+the file. Lines end at line feeds only.
 
 Why not a library: textual-diff-view is a widget of its own and wants both whole texts. Here a diff is lines of a card,
 of a dialog or of a page, and only the diff itself is stored.
@@ -31,7 +31,7 @@ would say nothing."""
 
 
 def diff_text(before: str, after: str, *, name: str) -> str:
-    """Return the complete diff from `before` to `after`, because the user approves what it shows."""
+    """Return the complete diff from `before` to `after`; empty if they are equal."""
     if before == after:
         return ""
     old, new = _split_lines(before), _split_lines(after)
@@ -42,7 +42,7 @@ def diff_text(before: str, after: str, *, name: str) -> str:
     skipped, skipped_tail = same_head - lead, same_tail - trail
     old_part, new_part = old[skipped : len(old) - skipped_tail], new[skipped : len(new) - skipped_tail]
     if len(old_part) * len(new_part) <= _MAX_PRODUCT:
-        hunks = list(difflib.unified_diff(old_part, new_part, n=CONTEXT_LINES))[2:]
+        hunks = list(difflib.unified_diff(old_part, new_part, n=CONTEXT_LINES))[2:]  # Without its header.
     else:
         hunks = _replacing_hunk(old_part, new_part, lead=lead, trail=trail)
     shifted = [_shift_hunk(line, by=skipped) for line in hunks]

@@ -33,11 +33,11 @@ class Ending:
     stopped: int = 0
     """Number of background processes that were stopped after it."""
     pipeline: tuple[str, ...] = ()
-    """Names of the programs of a pipeline, whose exit code is that of the last one; empty: the command is none."""
+    """Names of the programs of a pipeline, in order; an unknown name is empty. ``()``: the command is no pipeline."""
     not_found: tuple[str, ...] = ()
     """Programs of the pipeline that the shell did not find."""
     cause: str = ""
-    """Likely cause of a failure in the sandbox, with the key of the registry that changes it."""
+    """Likely cause of a failure in the sandbox, with the registry key that would remove it."""
 
     @property
     def succeeded(self) -> bool:

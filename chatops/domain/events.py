@@ -256,7 +256,7 @@ class ToolOutput:
 
 @frozen_dataclass
 class CallProgressed:
-    """Long work of a call, which may still be inspected, is so far. It is never stored."""
+    """Progress of long work of a call, or of its inspection. It is never stored."""
 
     id: CallId
     parent_id: RoundId

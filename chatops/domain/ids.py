@@ -41,7 +41,7 @@ def child_session(call: CallId) -> SessionId:
 
 def is_child(session: str) -> bool:
     """Return True for the id of a session that works on a delegated call."""
-    return session.count("-") > 2
+    return session.count("-") > 2  # Two in a session's own id, and three more for turn, round and call.
 
 
 def parent_session(child: SessionId) -> SessionId:

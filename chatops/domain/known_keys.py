@@ -28,10 +28,9 @@ HIDDEN = "[key]"
 """Stands where a key was."""
 MIN_SPELLING = 6
 """Characters of a spelling that is searched for, at least: a shorter one is also found in other words."""
-
-
 _NESTED_JSON = 4
 """How often JSON escapes a text: arguments are JSON in a row that is JSON, and may hold JSON themselves."""
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 def is_distinctive(secret: str) -> bool:
@@ -55,9 +54,6 @@ def spellings(secrets: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted((text for text in found if len(text) >= MIN_SPELLING), key=len, reverse=True))
 
 
-_URL_SAFE = str.maketrans("+/", "-_")
-
-
 def _with_basic_parts(secret: str) -> Iterator[str]:
     """Yield `secret`, and if it is the base64 of ``user:password``, both of them and the password."""
     yield secret
@@ -74,8 +70,8 @@ def _base64(data: bytes) -> Iterator[str]:
     """Yield `data` in base64, and what it becomes within a longer text, at each of its three alignments."""
     whole = base64.b64encode(data).decode()
     yield from (whole, whole.rstrip("="))
-    # With so many bytes before it in its group of three, so many digits depend on these. They are left off, and so are
-    # the digits of the last group, which depend on what follows.
+    # A group of three bytes is written as four digits. If the longer text has bytes before `data` in its first group,
+    # the first digits depend on them; the digits of an unfinished last group depend on what follows. Both are left off.
     for bytes_before, digits_before in ((0, 0), (1, 2), (2, 3)):
         code = base64.b64encode(bytes(bytes_before) + data).decode()
         yield code[digits_before : (bytes_before + len(data)) // 3 * 4]

@@ -153,7 +153,7 @@ class SummaryMessage:
 Message = UserMessage | AssistantMessage | ToolMessage | RoleSwitchMessage | NoticeMessage | SummaryMessage
 
 
-def countable(messages: Iterable[Message]) -> int:
+def count_for_user(messages: Iterable[Message]) -> int:
     """Return the number of messages that a user would count: their own, and the model's replies with text."""
     return sum(
         isinstance(message, UserMessage) or (isinstance(message, AssistantMessage) and bool(message.text.strip()))

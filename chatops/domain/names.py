@@ -1,9 +1,8 @@
 """What names tell: that something is a key, password or token, or that a program obeys a file without asking.
 
-There are two lists of names of files with secrets: those that no tool may touch, and those that need the user's
-approval because they are part of ordinary work. Build files, hooks, and settings of editors and CI are run or obeyed
-later. Names of files are compared folded; the callers fold them. Names of values, and texts that ask for one, are
-searched for words.
+Files with secrets are in two lists: no tool may touch those of `SECRET_NAMES`, and those of `CAREFUL_NAMES` need the
+user's approval, because they are part of ordinary work. Callers `fold` a file's name before it is compared. Names of
+values (headers, form fields), and texts that ask for a value, are searched for words.
 """
 
 import re

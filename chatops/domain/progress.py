@@ -8,7 +8,7 @@ DUE_S = 0.5
 _MIN_ESTIMATE_S = 2.0
 """Seconds of work before the rest is estimated; an earlier estimate would jump about."""
 _MAX_BAR_CELLS = 24
-"""Cells of the widest bar; more would show no more in the time that work takes."""
+"""Cells of the widest bar. A longer one would not be easier to read."""
 
 
 @frozen_dataclass
@@ -42,6 +42,7 @@ class Progress:
         if not self.total:
             seconds = int(now - self.since)
             return spent(seconds) if seconds > 0 else ""
+        # `plural` writes the number without commas, so only its noun is used.
         counted = f"{self.done:,} of {self.total:,} {plural(self.total, self.unit).partition(' ')[2]}"
         rest = _time_left(now - self.counted_since, self.done / self.total)
         return f"{counted}{between}{rest}" if rest else counted

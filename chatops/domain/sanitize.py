@@ -22,22 +22,24 @@ _INVISIBLE = (
 
 _C1 = "\x7f-\x9f"
 _SURROGATES = "\ud800-\udfff"
-_STACKED_SELECTORS = "(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+"
-"""A variation selector picks the emoji or text form of the character before it; a run of them carries data."""
+_SELECTORS = "\ufe0e\ufe0f"
+"""Variation selectors: each picks the emoji or text form of the character before it."""
+_STACKED_SELECTORS = f"(?<=[{_SELECTORS}])[{_SELECTORS}]+"
+"""Selectors after the first one: a run of them carries data."""
 
 _SIGN = r"[^\w\s\x00-\u02ff]"
 """A sign that is no letter. Among these are the marks that are drawn over the character before them."""
-_SELECTORS = "\ufe0e\ufe0f"
 _MAX_MARKS = 8
 """Marks over one character that any script may need. Terminals draw fewer, and a run of them carries data."""
 _MAX_MARKS_REVEALED = 2
 """Marks over one character that every terminal draws."""
 
+# What `sanitize` replaces, in three versions: CR is in the first only, the line feed in the last only.
 _HIDDEN_IN_TEXT = f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
 HIDDEN = f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
-"""A character that `sanitize` replaces, except line ends."""
 _HIDDEN_IN_LINE = f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
 _TERMINAL_ONLY = f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)"
+"""Controls that a terminal obeys; a CR before a line feed is a line end."""
 _MAX_REPLACED_SINGLY = 24
 """Different characters that are replaced one by one, which is faster than `str.translate` for so few."""
 
@@ -64,11 +66,11 @@ _LATIN_SHAPES = (
 )
 """Cyrillic, Greek and Armenian letters that are drawn like a Latin one."""
 _PLAIN_SHAPES = f"[^{_LATIN_SHAPES}\\W\\d_]"
+"""A letter that is drawn like no Latin one."""
 _FOREIGN_WORD = r"(?<!\w)[\u0370-\u058f\d_]++"
 _FOREIGN_WORDS = rf"{_FOREIGN_WORD}(?!\w)(?:(?=[^\w\s-]{{0,3}}[\s-])\W{{1,6}}{_FOREIGN_WORD}(?!\w))*"
 """Words of these alphabets, with spaces or hyphens between them: a text, or what shall look like Latin words."""
 _WORD = r"\w+"
-_ASCII_LETTER = "[A-Za-z]"
 
 TAB_WIDTH = 4
 
@@ -126,7 +128,7 @@ def reveal(text: str, *, newlines: bool = True, strict: bool = False) -> str:
     text = re.sub(f"{_SIGN}+", _spell_doubtful_marks, text)
     if re.search(_LOOKALIKE_ALPHABETS, text):
         text = re.sub(_FOREIGN_WORDS, lambda found: _mark_words(found[0], strict=strict), text)
-        text = re.sub(_WORD, _mark_lookalikes, text)
+        text = re.sub(_WORD, _mark_mixed_word, text)
     return text
 
 
@@ -187,7 +189,10 @@ def _spell_excess_marks(signs: str, *, most: int, room: int) -> str:
 
 
 def _mark_words(run: str, *, strict: bool) -> str:
-    """Return `run` with the letters of those words marked that could be read as Latin ones."""
+    """Mark the letters of each word in `run` that has only letters that are drawn like Latin ones.
+
+    Unless `strict`, a run stays as it is if one of its letters is drawn like no Latin one, or if it is a single letter.
+    """
     if not strict and (re.search(_PLAIN_SHAPES, run) or len(re.findall(f"[{_LATIN_SHAPES}]", run)) == 1):
         return run
     return re.sub(_WORD, lambda word: word[0] if re.search(_PLAIN_SHAPES, word[0]) else _with_code_points(word[0]), run)
@@ -197,11 +202,10 @@ def _with_code_points(word: str) -> str:
     return re.sub(_LOOKALIKE_ALPHABETS, lambda letter: letter[0] + _code_point(letter[0]), word)
 
 
-def _mark_lookalikes(found: re.Match[str]) -> str:
+def _mark_mixed_word(found: re.Match[str]) -> str:
+    """Mark the letters of other alphabets in a word that has Latin ones too."""
     word = found[0]
-    if re.search(_ASCII_LETTER, word) is None:
-        return word
-    return _with_code_points(word)
+    return _with_code_points(word) if re.search("[A-Za-z]", word) else word
 
 
 def show_path(path: str) -> str:

@@ -16,7 +16,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.usage import Usage
 
 ALIASES: Mapping[str, str] = MappingProxyType({"code_interpreter": "python_exec"})
-"""Other names of built-in tools, used by models and registries."""
+"""Other names of built-in tools, as models and registries use them."""
 LevelWord = Literal["viewer", "user", "operator", "admin"]
 VerdictWord = Literal["allow", "ask", "deny"]
 
@@ -79,7 +79,7 @@ class Capabilities:
     counts: tuple[str, str] = ("", "")
     """Nouns for one and for many of what `ResultFacts.count` counts. An empty second is the first with an s."""
     in_diff: tuple[str, ...] = ()
-    """Arguments that the diff of a call shows, all of them."""
+    """Names of the arguments whose whole text the diff of a call shows."""
     folds: bool = False
     """True if calls in a row that succeeded are shown as one line."""
     delegates: bool = False
@@ -243,7 +243,7 @@ def changed_lines(diff: str) -> tuple[int, int]:
 def definition_of(spec: ToolSpec) -> str:
     """Return a digest of what an approval takes the tool for.
 
-    Rights and limits are left out, because they are judged again, and what only says how a call is drawn.
+    It leaves out rights and limits, which are judged again, and fields that only say how a call is drawn.
     """
     return digest(
         spec.name,
@@ -345,8 +345,8 @@ class CallFacts:
     caution: str = ""
     """Reason why this call asks although the tool itself would not."""
     reveals: str = ""
-    """Data that the command may read and that `file_read` refuses or asks about, as a sentence. No rule that allows
-    further words answers for such a call."""
+    """Files that the command may read although `file_read` would refuse them or ask, as a sentence. A rule answers for
+    such a call only if it names every word, and the program runs no code of the folder."""
     cwd: str = ""
     workspace: str = ""
     """Start of relative path rules. Not digested, because `paths` are absolute."""
@@ -371,23 +371,22 @@ class CallFacts:
     lacks: tuple[Lack, ...] = ()
     """Reasons for which the command will probably fail in its sandbox, for display."""
     extra: SandboxSpec = NARROWEST
-    """Limits that the user can give this one call in addition; `NARROWEST`: none."""
+    """What the user can permit this one call beyond its limits; `NARROWEST`: nothing."""
     extra_sandbox: str = ""
-    """The text of `sandbox` if the call got `extra`."""
+    """As `sandbox`, if the user permits `extra`."""
     needs_user: str = ""
     """Reason why only a decision of the user on this very call permits it, whatever rules say."""
     contained: str = ""
     """Name of the copy of the workspace that the call works on, in a contained turn; empty: the workspace itself."""
     definition: str = ""
-    """A digest of the tool's definition; a difference makes the call ask again. Empty: stored by a
-    version without it."""
+    """Digest of the tool's definition; a difference makes the call ask again. Empty: stored by a version without it."""
     credentials: tuple[str, ...] = ()
     """Credentials that the command can use without seeing them, each in words. No rule made without them answers."""
     sandboxed: bool = False
     """True if a sandbox would confine the program that the call runs. Remembered rules depend on it."""
     folder: str = ""
-    """Identity of the workspace folder, see `config.paths`. Empty: not known. Remembered rules depend on it;
-    approvals are bound to `cwd` and `paths`."""
+    """Identity of the workspace folder, see `config.folder_identity`. Empty: not known. Remembered rules depend on
+    it; approvals are bound to `cwd` and `paths`."""
     server: ServerFacts | None = None
     """The MCP server that runs the call; None: chatops runs it."""
     delegation: DelegationFacts | None = None
@@ -456,7 +455,7 @@ class ResultFacts:
     count: int | None = None
     """Number of lines that were read, of entries that were listed, or of matches that were found."""
     so_far: int = 0
-    """Length of the output at the end of the content, if the call was stopped."""
+    """For a call that was stopped: number of characters at the end of the content that are its output until then."""
     refused_hosts: tuple[str, ...] = ()
     """``HOST:PORT`` that the command asked its sandbox for in vain; untrusted text, made visible."""
     files: tuple[FileRef, ...] = ()

@@ -76,7 +76,7 @@ def list_words(words: Sequence[str]) -> str:
 
 
 def clauses(parts: Sequence[str], *, most: int) -> str:
-    """Return ``one · two · three`` in at most so many characters: the last clauses are left out whole."""
+    """Return ``one · two · three`` in at most `most` characters: the last clauses are left out whole."""
     count = len(parts)
     while count > 1 and len(" · ".join(parts[:count])) > most:
         count -= 1

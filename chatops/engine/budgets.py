@@ -33,7 +33,7 @@ from chatops.domain.wording import plural
 from chatops.engine import calls, feedback
 from chatops.engine.draft import StepDraft
 from chatops.engine.state import BudgetQuestion, Finished, Purpose, RoundRecord, TurnState
-from chatops.policy.budget import LIMITS, Budget, LimitName, amount, strictest, with_unit
+from chatops.policy.budget import LIMIT_NAMES, Budget, LimitName, amount, strictest, with_unit
 
 _MS_PER_MINUTE = 60_000
 _MAX_NAMED_TOOLS = 3
@@ -63,7 +63,7 @@ def spent(state: TurnState, limit: LimitName, model: str = "") -> float:
 
 def summary_lines(state: TurnState) -> Iterator[str]:
     """Yield a line for each limit in force: what is spent of it, and what is left."""
-    for limit in LIMITS:
+    for limit in LIMIT_NAMES:
         if (permitted := budget_in_force(state).of(limit)) is not None:
             left = max(0.0, permitted - spent(state, limit))
             yield f"{_share_text(state, limit)}, {amount(limit, left)} left"
@@ -83,7 +83,8 @@ def record_siblings(draft: StepDraft, children: tuple[RoundRecord, ...]) -> None
     """
     state = draft.state
     after = replace(state, spending=replace(state.spending, beside=children))
-    if not isinstance(state.phase, Finished) and all(spent(after, limit) >= spent(state, limit) for limit in LIMITS):
+    is_more = all(spent(after, limit) >= spent(state, limit) for limit in LIMIT_NAMES)
+    if is_more and not isinstance(state.phase, Finished):
         draft.state = after
 
 
@@ -138,7 +139,7 @@ def _models(state: TurnState) -> tuple[str, ...]:
 def _question_due(state: TurnState, target: ModelTarget) -> BudgetQuestion | None:
     """Return the question that is due before a request to `target`; None if there is none."""
     configured, in_force = strictest(state.grant.budget, state.grant.run_budget), budget_in_force(state)
-    for limit in LIMITS:
+    for limit in LIMIT_NAMES:
         increment, permitted = configured.of(limit), in_force.of(limit)
         if increment is None or permitted is None:
             continue

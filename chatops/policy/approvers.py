@@ -13,7 +13,7 @@ OTHER = "other"
 
 
 def approvers_phrase(needed: Sequence[str]) -> str:
-    """Return the approvers as a phrase."""
+    """Return `needed` for the user: ``a member of dba, and access level admin or higher``."""
     phrases = (
         "someone else than who requested it"
         if approver == OTHER

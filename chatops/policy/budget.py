@@ -10,11 +10,11 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import money
 
 LimitName = Literal["cost", "tokens", "minutes"]
-LIMITS: tuple[LimitName, ...] = ("cost", "tokens", "minutes")
+LIMIT_NAMES: tuple[LimitName, ...] = ("cost", "tokens", "minutes")
 MAX_LIMITS = MappingProxyType({"cost": 1e6, "tokens": 1e12, "minutes": 1e5})
 """The highest limits that can be set. Anything above them is a typing error."""
 _CENTS_FROM = 0.1
-"""Cost from which on it is shown to the cent, in the unit of the prices; below, two digits more are shown."""
+"""The lowest cost, in the unit of the prices, that is shown to the cent. Smaller ones get two digits more."""
 
 
 @frozen_dataclass
@@ -33,7 +33,7 @@ class Budget:
         return {"cost": self.cost, "tokens": self.tokens, "minutes": self.minutes}[limit]
 
     def plus(self, added: "Budget") -> "Budget":
-        """Return this budget with each of its limits raised by what `added` has."""
+        """Return this budget with each of its limits raised by what `added` has. It gets no limit that it had not."""
         return Budget(
             cost=None if self.cost is None else self.cost + (added.cost or 0),
             tokens=None if self.tokens is None else self.tokens + (added.tokens or 0),
@@ -41,7 +41,7 @@ class Budget:
         )
 
     def raised(self, limit: LimitName, more: float) -> "Budget":
-        """Return this budget with more of one limit."""
+        """Return this budget with `more` of one limit, also where it had none."""
         match limit:
             case "cost":
                 return replace(self, cost=(self.cost or 0) + more)
@@ -51,7 +51,7 @@ class Budget:
                 return replace(self, minutes=(self.minutes or 0) + more)
 
     def __str__(self) -> str:
-        values = ((limit, self.of(limit)) for limit in LIMITS)
+        values = ((limit, self.of(limit)) for limit in LIMIT_NAMES)
         return ", ".join(with_unit(limit, value) for limit, value in values if value is not None)
 
 
@@ -76,6 +76,7 @@ def parse_budget(texts: Iterable[str]) -> Budget:
             value = float(number)
         except ValueError:
             value = 0.0  # Refused below, as any number that is not above zero.
+        # An unknown name has the maximum 0, so it is refused too.
         if name in given or not 0 < value <= MAX_LIMITS.get(name, 0) or (name == "tokens" and value % 1):
             raise ConfigError(
                 f"--budget {part!r} is not understood.",

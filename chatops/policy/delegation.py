@@ -19,8 +19,8 @@ The comparison of one tool rests on how layers combine (`grant.py`): the stricte
 as strict as its caller if each layer of the caller that restricts the tool has a counterpart in the child: the same
 rules and default, or a layer whose loosest verdict is as strict as the strictest of the caller's.
 
-A grant is bound to an approval by `signature`. It leaves out the prompt, which holds the date, and the layers' rules
-about tools that are not on offer, which differ whenever a server connects.
+An approval is bound to the child's grant by `grant_digest`. The digest leaves out the prompt, which holds the date, and
+the layers' rules about tools that are not on offer, which differ whenever a server connects.
 """
 
 from collections.abc import Sequence
@@ -154,8 +154,8 @@ def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[Remember
     )
 
 
-def signature(child: Grant, words: Sequence[str]) -> str:
-    """Return a digest of what an approval of the delegation takes the child's grant for."""
+def grant_digest(child: Grant, words: Sequence[str]) -> str:
+    """Return the digest of the child's grant and of the added rights in `words`, to which an approval is bound."""
     return digest(
         child.role,
         child.level.word,

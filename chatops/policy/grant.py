@@ -187,7 +187,8 @@ class Grant:
             if answer.tool != tool:
                 continue
             is_match = matches(answer.pattern, facts)
-            if reason := why_no_answer if is_match else why_not_matched(answer.pattern, facts):
+            reason = why_no_answer if is_match else why_not_matched(answer.pattern, facts)
+            if reason:
                 unanswered.append(f"{answer.source} does not apply: {reason}")
             elif is_match:
                 return Judgement(
@@ -221,6 +222,7 @@ class Grant:
         """Return the judgement of each layer and of the facts. The first of the strictest decides. Never empty."""
         spec = self.tool(tool)
         reasons = [judge_layer(layer, tool, facts) for layer in self.layers]
+        # Before the layers stands what no rule can answer, so that it is the reason that the user reads.
         if spec is None:
             reasons.append(Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER))
         if facts.refusal:

@@ -32,7 +32,7 @@ def with_section(system: str, section: str) -> str:
     """Return `system`, as built by `compose`, with one more section after all others but the role context."""
     if not section:
         return system
-    text = f"\n\n{system}"
+    text = f"\n\n{system}"  # So the mark is found if the role context is all there is.
     before, mark, context = text.rpartition(f"\n\n{ROLE_CONTEXT}\n")
     return f"{before if mark else text}\n\n{section}{mark}{context if mark else ''}".lstrip("\n")
 
@@ -70,7 +70,7 @@ _SKILLS_HEAD = (
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜]|/?s>|/?<?/?SYS>|(?:start|end)_of_turn)|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_|AVAILABLE_TOOLS))"
 )
-"""The first character of a token that some servers take for the end of a message, also inside of one."""
+"""The first character of a token that some servers take for the end of a message. A space after it breaks the token."""
 
 
 @frozen_dataclass
@@ -92,22 +92,22 @@ def project_notes(files: Sequence[tuple[str, str]]) -> Notes:
 
 
 def memory_notes(memories: Sequence[tuple[str, str]]) -> Notes:
-    """Return memories, given as title and text, in the same way, with at most `MAX_MEMORY` bytes."""
+    """Return memories, given as title and text, as `project_notes` does, with at most `MAX_MEMORY` bytes."""
     return _frame_notes(memories, head=_MEMORY_HEAD, max_bytes=MAX_MEMORY)
 
 
 def skill_notes(skills: Sequence[tuple[str, str]]) -> Notes:
-    """Return names and descriptions of skills in the same way, with at most `MAX_SKILLS` bytes of descriptions."""
+    """Return skills, given as name and description, as `project_notes` does, with at most `MAX_SKILLS` bytes."""
     return _frame_notes(skills, head=_SKILLS_HEAD, max_bytes=MAX_SKILLS)
 
 
-def _frame_notes(files: Sequence[tuple[str, str]], *, head: str, max_bytes: int) -> Notes:
+def _frame_notes(notes: Sequence[tuple[str, str]], *, head: str, max_bytes: int) -> Notes:
     bytes_left, parts, sources = max_bytes, [head], []
-    for path, content in files:
+    for title, content in notes:
         data = content.encode("utf-8", "replace")
         kept = data[:bytes_left].decode("utf-8", "ignore")
         bytes_left -= min(bytes_left, len(data))
-        shown = sanitize(path, newlines=False)
+        shown = sanitize(title, newlines=False)
         if not kept and data:
             sources.append(f"{shown}: left out")
             parts.append(f"{shown}: left out, because the notes before it are long.")
@@ -136,11 +136,11 @@ def layers_for(
 ) -> tuple[PromptLayer, ...]:
     """Return the layers of a system prompt in their fixed order, empty ones included.
 
-    Tool instructions have text only when tools are on offer. `step` is the text of a workflow step; only its prompt has
-    such a layer. There is one of skills if there are some. `system_append` comes last.
+    Tool instructions have text only when tools are on offer. `step` is the text of a workflow step. The layers of a
+    workflow step and of skills are left out if they would be empty.
     """
-    steps = (PromptLayer(name="workflow step", source=step_source, text=step),) if step else ()
-    known = (PromptLayer(name="skills", source=skills.source, text=skills.text),) if skills.text else ()
+    of_step = (PromptLayer(name="workflow step", source=step_source, text=step),) if step else ()
+    of_skills = (PromptLayer(name="skills", source=skills.source, text=skills.text),) if skills.text else ()
     context = f"{ROLE_CONTEXT}\n{system_append.strip()}" if system_append.strip() else ""
     return (
         PromptLayer(name="base", source="built in", text=base),
@@ -148,8 +148,8 @@ def layers_for(
         PromptLayer(name="project notes", source=notes.source or "none", text=notes.text),
         PromptLayer(name="environment", source="built in", text=environment),
         PromptLayer(name="memory", source=memory.source or "none", text=memory.text),
-        *known,
+        *of_skills,
         PromptLayer(name="tool instructions", source="built in", text=TOOL_INSTRUCTIONS if tools_on_offer else ""),
-        *steps,
+        *of_step,
         PromptLayer(name="role context", source=f"system_append of role {role}", text=context),
     )

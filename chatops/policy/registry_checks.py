@@ -13,7 +13,7 @@ from chatops.policy.rule_syntax import never_matches, parse_rule, reread, show_r
 from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
 
 MAX_TOOLS = 8
-"""Tools in one role above which models choose badly, so that a larger number makes fewer warnings and worse calls."""
+"""Maximum number of tools of a role without a warning. Models choose badly among more."""
 DEFAULT_MODEL = "default"
 """The word in a role for the user's stored choice."""
 
@@ -33,8 +33,9 @@ def registry_warnings(
     tools = [*(spec.name for spec in specs), *absent, *_names_of_servers(registries, specs=specs)]
     warnings: list[RegistryWarning] = []
     if not any(registry.roles for registry in registries if registry is not None):
-        text = "The registry names no roles, so no role can chat: it replaces the whole built-in file. "
-        warnings.append(RegistryWarning(f"{text}Start from a copy of that file, which chatops connect URL makes."))
+        text = "The registry names no roles, so no role can chat: it replaces the whole built-in file."
+        advice = "Start from a copy of that file, which chatops connect URL makes."
+        warnings.append(RegistryWarning(f"{text} {advice}"))
     for registry in registries:
         if registry is None:
             continue
@@ -57,7 +58,7 @@ def registry_warnings(
 
 
 def warnings_in_use(warnings: Iterable[RegistryWarning], *, grant: Grant | None) -> tuple[str, ...]:
-    """Return the texts, without those about roles and models that `grant` does not use; None: without all of them."""
+    """Return the texts, without those about roles and models that `grant` does not use; None: it uses none."""
     used: set[tuple[str, str]] = set()
     if grant is not None:
         models = (*grant.models, *([grant.responder] if grant.responder is not None else []))
@@ -123,7 +124,10 @@ def _find_model(name: str, registries: Registries) -> ModelSpec | None:
 
 
 def _names_of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
-    """Yield the names that stand for tools of MCP servers: of all, and those of servers whose tools are not known."""
+    """Yield names that may stand for tools of MCP servers.
+
+    These are ``SERVER__*`` of each server and, where its tools are not known yet, every such name in its registry.
+    """
     known = {spec.source for spec in specs}
     for registry in filter(None, registries):
         for server in registry.servers:

@@ -149,7 +149,7 @@ def resolve_grant(
     Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
     site = registries[0]
-    find_role(role, registries=registries)
+    find_role(role, registries=registries)  # Raises for an unknown role.
     roles_by_owner = [
         (whose, spec) for whose, registry in _registries_by_owner(registries) if (spec := registry.role(role))
     ]
@@ -184,6 +184,7 @@ def resolve_grant(
         ceiling=limits.site,
         registries=tuple(registry.digest for registry in registries if registry is not None),
     )
+    # `narrowed` adds the layers, and takes the tools that one of them always denies off the offer.
     return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
 
 

@@ -58,8 +58,8 @@ class SandboxChange:
     key: str
     value: str
 
-    def concerns(self, other: "SandboxChange") -> bool:
-        """Return True if `other` takes the place of this change."""
+    def is_replaced_by(self, other: "SandboxChange") -> bool:
+        """Return True if `other` is a later change of the same setting, or of the same entry of a list."""
         return self.key == other.key and (self.key not in _LISTS or self.value[1:] == other.value[1:])
 
     def __str__(self) -> str:

@@ -16,14 +16,15 @@ from chatops.domain.tools import AccessLevel, LevelWord
 from chatops.policy.sandbox import host_problem
 
 _FREE_KEYS = {"patternProperties": {r"^(\$schema$|x-)": True}}
+"""JSON Schema of the keys that every object may have: ``$schema`` and the user's own, such as ``x-note``."""
 
 
-def describe(extra: Mapping[str, object]) -> dict[str, object]:
+def strict_with(extra: Mapping[str, object]) -> dict[str, object]:
     """Return `STRICT` with more in the JSON Schema."""
     return {"strict": True, "json_schema_extra": {"additionalProperties": False, **_FREE_KEYS, **extra}}
 
 
-STRICT = describe({})
+STRICT = strict_with({})
 """For objects that decide rights: an unknown key is an error. Not even ``"10"`` is a number, nor ``1`` a boolean."""
 LENIENT: dict[str, object] = {"strict": True, "json_schema_extra": {"additionalProperties": True}}
 """For objects that decide no rights: an unknown key is a warning.

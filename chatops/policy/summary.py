@@ -20,14 +20,13 @@ class _Kind:
 
 
 _READS = _Kind("reads files", "reading files")
-_SEARCHES = _Kind("searches documents", "searches of documents")
+_SEARCHES_DOCUMENTS = _Kind("searches documents", "searches of documents")
 _EDITS = _Kind("edits files", "edits")
 _RUNS = _Kind("runs commands", "commands")
 _RUNS_CODE = _Kind("runs code", "code")
 _FETCHES = _Kind("fetches web pages", "web pages")
-_SENDS = _Kind("searches the web", "web searches")
-_KINDS = (_READS, _SEARCHES, _EDITS, _RUNS, _RUNS_CODE, _FETCHES, _SENDS)
-_CONFINED = frozenset({_RUNS, _RUNS_CODE})
+_SEARCHES_WEB = _Kind("searches the web", "web searches")
+_KINDS = (_READS, _SEARCHES_DOCUMENTS, _EDITS, _RUNS, _RUNS_CODE, _FETCHES, _SEARCHES_WEB)
 
 
 def rights_in_words(grant: Grant) -> tuple[str, ...]:
@@ -68,19 +67,19 @@ def _kind_of(tool: ToolSpec) -> _Kind | None:
     if known.url:
         return _FETCHES
     if tool.asks_after_reading:
-        return _SENDS
+        return _SEARCHES_WEB
     if known.path:
         return _READS
-    return _SEARCHES if known.reads_workspace else None
+    return _SEARCHES_DOCUMENTS if known.reads_workspace else None
 
 
 def _reach_clauses(grant: Grant, kinds: set[_Kind | None], others: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return how far calls reach. Of tools that chatops did not write nothing is known."""
-    sandbox, runs = grant.sandbox, bool(_CONFINED & kinds)
+    sandbox, runs = grant.sandbox, bool({_RUNS, _RUNS_CODE} & kinds)
     if runs and sandbox is not None and sandbox.network:
         return ("commands reach the network",)
     if runs and sandbox is not None and sandbox.hosts:
         return (f"commands reach {plural(len(sandbox.hosts), 'host')}",)
-    if others or {_FETCHES, _SENDS} & kinds:
+    if others or {_FETCHES, _SEARCHES_WEB} & kinds:
         return ("commands without network",) if runs else ()
     return ("no network",)

@@ -11,7 +11,8 @@ from chatops.domain.tools import SkillUse, Verdict, tool_name
 
 Key = tuple[str | int, ...]
 """A key of a registry: ``site`` or ``own``, then keys and indexes as in the file, such as ``("own", "roles", "coder",
-"rules", 0)``. Empty: no registry says it. It names a place and decides nothing, so it is never compared.
+"rules", 0)``. Empty: no registry sets it. A key only tells the user where to look, so two values that differ in
+nothing else are equal.
 """
 
 
@@ -41,9 +42,9 @@ class Layer:
     approver: tuple[str, ...] = ()
     """The approvers of an *ask*, see `policy.approvers`; empty: everyone who may decide."""
     of_registry: bool = False
-    """True if `resolve_grant` makes it anew for each role. Any other layer binds the children of a turn too."""
+    """True if it follows from registries and role. Any other layer of a turn binds its child turns too."""
     key: Key = field(default=(), compare=False)
-    """The registry key that defines the layer, for verdicts of no rule that has a key."""
+    """The registry key that defines the layer. A verdict names it if no rule with its own key gave the verdict."""
 
 
 @frozen_dataclass
@@ -77,8 +78,8 @@ class Judgement:
     """The remembered rule that answered, if it was one."""
     by: Rule | None = None
     """The rule of the layer that gave the verdict, or the answer; None: a default, or no layer."""
-    key: Key = ()
-    """Where that rule stands, else its layer."""
+    key: Key = field(default=(), compare=False)
+    """The registry key that defines that rule; if no key does, the one that defines the layer."""
     unanswered: tuple[str, ...] = ()
     """Rules that name the call and do not answer it, each with the reason."""
 
@@ -122,19 +123,19 @@ _ALLOWED_TOOLS = re.compile(rf"[\s,]*(?:{_ALLOWED_TOOL.pattern}(?:[\s,]+|\Z))*")
 def skill_use(name: str, allowed: str) -> SkillUse | None:
     """Read ``allowed-tools``: names separated by spaces or commas, each perhaps with a pattern.
 
-    Patterns of other programs are not applied. A tool with one asks before each call instead. None: it holds something
-    else, which may be half of a pattern.
+    Patterns of other programs are not applied: a tool that is named only with patterns asks before each call. None:
+    `allowed` cannot be read, and may hold half of a pattern.
     """
     if not _ALLOWED_TOOLS.fullmatch(allowed):
         return None
-    tools: dict[str, bool] = {}
+    has_pattern: dict[str, bool] = {}
     for word, pattern in _ALLOWED_TOOL.findall(allowed):
         tool = OTHER_NAMES.get(word, tool_name(word))
-        tools[tool] = bool(pattern) and tools.get(tool, True)
+        has_pattern[tool] = bool(pattern) and has_pattern.get(tool, True)
     return SkillUse(
         name=name,
-        tools=tuple(tool for tool, asks in tools.items() if not asks),
-        asks=tuple(tool for tool, asks in tools.items() if asks),
+        tools=tuple(tool for tool in has_pattern if not has_pattern[tool]),
+        asks=tuple(tool for tool in has_pattern if has_pattern[tool]),
     )
 
 

@@ -171,7 +171,7 @@ class StepPlace:
 
 
 def belongs(spec: ToolSpec, *, at: StepPlace | None) -> bool:
-    """Return True if the binding of a tool allows its use at `at`; None stands for a chat."""
+    """Return True if a tool is bound to the step `at`, or to none; `at` is None in a chat."""
     if not spec.steps:
         return True
     return at is not None and (at.step in spec.steps or f"{at.workflow}.{at.step}" in spec.steps)

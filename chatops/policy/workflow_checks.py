@@ -131,7 +131,7 @@ class _StepChecks:
         yield from self._check_role_and_model()
         yield from self._check_listed_tools()
         for index, validation in enumerate(self.step.validations):
-            yield from self._check_validation(validation, ("validation_tools", index))
+            yield from self._check_validation(validation, index)
         yield from self._check_circles()
         yield from self._check_gates()
         yield from self._check_order()
@@ -165,10 +165,8 @@ class _StepChecks:
 
     def _check_listed_tools(self) -> Iterator[WorkflowProblem]:
         listed = self.step.tools
-        if listed is None:
-            offered = len(self.grant.tools) if self.grant is not None else 0
-        else:
-            offered = len(set(listed))
+        by_role = len(self.grant.tools) if self.grant is not None else 0
+        offered = by_role if listed is None else len(set(listed))
         if offered > MAX_TOOLS:
             yield WorkflowProblem(
                 keys=("tools",) if listed is not None else (),
@@ -192,11 +190,12 @@ class _StepChecks:
                 message = f"the step may not call {tool}: {why}"
                 yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
-    def _check_validation(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
+    def _check_validation(self, validation: Validation, at: int) -> Iterator[WorkflowProblem]:
+        keys: Keys = ("validation_tools", at)
         tool = validation.tool
         if why := self._why_unknown(tool) or self._why_not_callable(tool):
             yield WorkflowProblem(keys=(*keys, "tool"), message=why)
-        if tool in [other.tool for other in self.step.validations[: int(keys[-1])]]:
+        if tool in [other.tool for other in self.step.validations[:at]]:
             yield WorkflowProblem(keys=(*keys, "tool"), message=f"{tool} is a validation of this step already")
         spec = self.tools.get(tool)
         arguments = None if spec is None else _argument_names(spec.schema)
@@ -224,7 +223,7 @@ class _StepChecks:
         spec = self.tools.get(tool)
         if spec is None:
             return
-        runs = spec.capabilities.command or spec.capabilities.code
+        runs = spec.capabilities.command or spec.capabilities.code  # The name of the argument that is run.
         if runs and not self._fixes_what_runs(validation, runs):
             message = (
                 f"{tool} passes with whatever the model runs; fix it with subject {{{runs}: /NAME}} and a"
@@ -265,6 +264,7 @@ class _StepChecks:
         edges = {validation.tool: validation.depends_on or () for validation in self.step.validations}
         for index, validation in enumerate(self.step.validations):
             circle = _find_circle(validation.tool, edges)
+            # Each circle is reported once. That a tool depends on itself is reported with its validation.
             if len(circle) > 2 and validation.tool == min(circle):
                 yield WorkflowProblem(
                     keys=("validation_tools", index, "depends_on"),

@@ -22,7 +22,7 @@ from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, shown_verb, tool_name
 from chatops.engine.containment import CHANGING
 from chatops.policy.approvers import approvers_phrase
-from chatops.policy.budget import LIMITS, LimitName, amount
+from chatops.policy.budget import LIMIT_NAMES, LimitName, amount
 from chatops.policy.remembered import why_not_written
 from chatops.policy.rule_syntax import show_rule, suggest_exact, suggest_rules
 from chatops.policy.sandbox import describe_extra, widened
@@ -194,7 +194,7 @@ def _budget_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]
     """Return what a budget's question is about: the limit, what approving permits, what is spent, and the model."""
     given = json_or_text(pending.facts.arguments)
     values = given if isinstance(given, dict) else {}
-    limit = next((name for name in LIMITS if name == values.get("limit")), LIMITS[0])
+    limit = next((name for name in LIMIT_NAMES if name == values.get("limit")), LIMIT_NAMES[0])
     more, spent = (
         float(part) if isinstance(part := values.get(key), int | float) else 0.0 for key in ("more", "spent")
     )

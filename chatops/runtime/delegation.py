@@ -42,7 +42,7 @@ from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
 from chatops.engine.inputs import ChildInput
 from chatops.engine.state import ChildTurn, Finished, InRound, RoundRecord, Settled, Spending, TurnState
 from chatops.engine.view import answer_so_far, any_read_workspace, turn_status
-from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added_rights, binding, only_tools_of, signature
+from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added_rights, binding, grant_digest, only_tools_of
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import why_not_here
 from chatops.runtime.services import ChildSession, Services
@@ -159,7 +159,7 @@ class ChildOfCall:
             facts = await self._add_file(facts, f"files[{number}]", path, self._grant)
         model = child.models[0]
         found = DelegationFacts(
-            role=given.role, model=model.label or model.name, adds=words, grant=signature(child, words)
+            role=given.role, model=model.label or model.name, adds=words, grant=grant_digest(child, words)
         )
         needs_user = f"role {given.role} has rights that this turn lacks" if words else ""
         return replace(facts, delegation=found, needs_user=needs_user)
@@ -232,7 +232,7 @@ class ChildOfCall:
                 raise ToolFailedError(f"There is a session {self._id} already, which is not of this task.")
         if stored is None:
             child, words = await self._child_grant(given.role, grant)
-            if signature(child, words) != facts.delegation.grant:
+            if grant_digest(child, words) != facts.delegation.grant:
                 raise ToolFailedError(
                     f"The rights of role {given.role} have changed since they were compared. Try again."
                 )

@@ -341,7 +341,7 @@ class Session(SessionView):
         async with self._turns.submitting:
             info = await self._turns.ensure_stored()
         others = (
-            adjusted for adjusted in self.settings.sandbox if change is not None and not adjusted.concerns(change)
+            adjusted for adjusted in self.settings.sandbox if change is not None and not adjusted.is_replaced_by(change)
         )
         settings = replace(self.settings, sandbox=(*others, change) if change is not None else ())
         limits = resolve(self._services.rights.sandbox_layers(settings))

@@ -31,7 +31,7 @@ from chatops.domain.errors import (
 from chatops.domain.events import Notice, Published, TurnFinished, TurnStarted, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
-from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage, countable
+from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage, count_for_user
 from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import BUILT_IN_TOOLS, Outcome, Problem, ResultSource, Verdict
@@ -485,7 +485,7 @@ async def ask_for_summary(
                 return SummaryMessage(
                     id=MessageId(""),
                     text=reply.text.strip(),
-                    replaces=countable(messages),
+                    replaces=count_for_user(messages),
                     model=target.name,
                     usage=reply.usage,
                 )

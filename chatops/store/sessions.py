@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId, parent_session
-from chatops.domain.messages import AssistantMessage, UserMessage, countable
+from chatops.domain.messages import AssistantMessage, UserMessage, count_for_user
 from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
@@ -225,7 +225,7 @@ def fork(
         shared[0] if shared else None,
         session_id,
         source.model_pin,
-        max(0, source.messages - countable(messages.by_ids(rows, left_out))),
+        max(0, source.messages - count_for_user(messages.by_ids(rows, left_out))),
         made.id,
     )
     return info(rows, made.id)
@@ -240,7 +240,7 @@ def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Mes
         "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
         head,
         before.title or title_from(added),
-        countable(added),
+        count_for_user(added),
         now,
         session_id,
     )

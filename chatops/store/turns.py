@@ -44,7 +44,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-from chatops.domain.messages import Usage, countable
+from chatops.domain.messages import Usage, count_for_user
 from chatops.domain.tools import Outcome
 from chatops.store import audit, decisions, leases, messages
 from chatops.store.base import Holder, JournalRow, Late, StorePart
@@ -188,7 +188,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         state.turn_id,
         turn_number(state.turn_id),
         title or title_from(step.messages),
-        countable(step.messages),
+        count_for_user(step.messages),
         now,
         state.session_id,
     )

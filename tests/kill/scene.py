@@ -1,4 +1,4 @@
-"""Target of kills: a workspace with countable effects, and a strict server that can be made to wait.
+"""Target of kills: a workspace with count_for_user effects, and a strict server that can be made to wait.
 
 The message ``effect 7 by edit`` makes the model ask for one call, whose effect is a line 7 in a file, and then say
 ``finished 7.``.

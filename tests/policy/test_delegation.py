@@ -14,7 +14,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget
-from chatops.policy.delegation import DELEGATE_TOOL, AddedRights, added_rights, binding, only_tools_of, signature
+from chatops.policy.delegation import DELEGATE_TOOL, AddedRights, added_rights, binding, grant_digest, only_tools_of
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.resolve import User, resolve_grant, revoked_layer
@@ -332,9 +332,9 @@ def test_the_signature_changes_with_each_right_and_not_with_the_prompt() -> None
         role(READ, RUN, role="other"),
         role(READ, RUN, level=AccessLevel.ADMIN),
     ]
-    known = {signature(one, ()) for one in (base, *changed)}
+    known = {grant_digest(one, ()) for one in (base, *changed)}
     assert len(known) == 1 + len(changed)
-    assert signature(replace(base, prompt="today"), ()) == signature(base, ()) != signature(base, ("+ write",))
+    assert grant_digest(replace(base, prompt="today"), ()) == grant_digest(base, ()) != grant_digest(base, ("+ write",))
 
 
 BASE = role(READ, RUN)
@@ -382,5 +382,5 @@ def test_of_two_grants_the_stricter_limit_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", LIMITS | CHOICES)
 def test_the_signature_changes_with_each_field_but_named_ones(name: str) -> None:
-    one, other = (signature(replace(BASE, **{name: value}), ()) for value in (LIMITS | CHOICES)[name])  # type: ignore[arg-type]
-    assert (one == other) == (name in NOT_SIGNED), f"the signature forgets {name}, or NOT_SIGNED names it"
+    one, other = (grant_digest(replace(BASE, **{name: value}), ()) for value in (LIMITS | CHOICES)[name])  # type: ignore[arg-type]
+    assert (one == other) == (name in NOT_SIGNED), f"the grant_digest forgets {name}, or NOT_SIGNED names it"
