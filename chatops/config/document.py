@@ -187,11 +187,11 @@ class _JsonReader:
 
     def _value(self, path: Path) -> Json:
         start = self.index
-        value = self._read(path)
+        value = self._read_value(path)
         self.spans[path] = (start, self.index)
         return value
 
-    def _read(self, path: Path) -> Json:
+    def _read_value(self, path: Path) -> Json:
         self.places.setdefault(path, self._place(self.index))
         if len(path) > MAX_DEPTH:
             raise self._error("it is nested too deeply", path)

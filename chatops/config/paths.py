@@ -227,18 +227,18 @@ def _leave_shared_temporary_folder() -> None:
 def others_may_rename(folder: Path) -> bool:
     """Return True if other users may rename what is in a folder, by owner and mode. Raises OSError."""
     status = folder.stat()
-    return is_open(status, to=stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, os.getuid())
+    return is_shared(status, who=stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, os.getuid())
 
 
-def is_open(status: os.stat_result, *, to: int = stat.S_IWOTH) -> bool:
-    """Return True if those whose mode bits are `to` may write to a file, or rename what is in a folder."""
-    return bool(status.st_mode & to) and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
+def is_shared(status: os.stat_result, *, who: int = stat.S_IWOTH) -> bool:
+    """Return True if those whose mode bits are `who` may write to a file, or rename what is in a folder."""
+    return bool(status.st_mode & who) and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
 
 
-def open_to_everyone(workspace: Path) -> Iterator[str]:
+def sharing_notices(workspace: Path) -> Iterator[str]:
     """Yield a notice if everyone may change the folder: an approval cannot bind what changes while a command runs."""
     with suppress(OSError):
-        if is_open(workspace.stat()):
+        if is_shared(workspace.stat()):
             name = show_path(str(workspace))
             yield f"{name} can be written by everyone on this machine, also while an approved command runs there."
 

@@ -36,7 +36,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from chatops.config.document import Located, MalformedFileError, parse
-from chatops.config.paths import REGISTRY_VARIABLE, Paths, is_open, packaged_registry, plain_file, write_private
+from chatops.config.paths import REGISTRY_VARIABLE, Paths, is_shared, packaged_registry, plain_file, write_private
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.config.site_files import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, packaged_workflows, user_workflow_folder
@@ -357,7 +357,7 @@ def _access_notices(path: Path) -> Iterator[str]:
     with suppress(OSError):
         for place in (path, path.resolve().parent):
             status = place.stat()
-            if is_open(status):
+            if is_shared(status):
                 yield f"{place} can be written by everyone on this machine. Restrict it: chmod o-w {place}"
             elif status.st_uid not in (0, os.getuid()):
                 yield f"{place} belongs to another user, who decides with the registry what your models may do."

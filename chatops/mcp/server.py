@@ -192,16 +192,20 @@ class Server:
                     if self.status.state in (ServerState.OFF, ServerState.FAILED, ServerState.NEEDS_YES):
                         self._connect_ended.clear()
                         self.reconnect()
-                    elif self.status.state is ServerState.READY and (
-                        self._connection is None or self._connection.lost.is_set()
-                    ):
+                    elif self.status.state is ServerState.READY and self._usable_connection is None:
                         # The owner is about to notice, and then sets it again.
                         self._connect_ended.clear()
                     await self._connect_ended.wait()
-                    if self._connection is not None and not self._connection.lost.is_set():
-                        return self._connection
+                    if (connection := self._usable_connection) is not None:
+                        return connection
+                    # Let the owner note why there is none.
                     await asyncio.sleep(0)
         raise ServerStartError(self.status.reason or "it is not connected yet")
+
+    @property
+    def _usable_connection(self) -> "Connection | None":
+        connection = self._connection
+        return None if connection is None or connection.lost.is_set() else connection
 
     async def refresh(self) -> None:
         """Read the list of tools again. Raises ServerStartError if the server is not connected or does not answer."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.config.paths import Paths, find_paths, open_to_everyone
+from chatops.config.paths import Paths, find_paths, sharing_notices
 from chatops.config.prompt_files import Memories
 from chatops.config.registry import Loaded
 from chatops.config.trust import ServerTrust
@@ -249,7 +249,7 @@ class App:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""
         trust = (*self.configuration.trust_notices(asks=self.options.via == "tui"), *self.catalog.notices)
         loaded, concerns = (warnings_in_use(found, grant=grant) for found in (self.loaded.notices, self.concerns()))
-        return (*self.paths.notices, *open_to_everyone(self.workspace), *loaded, *trust, *concerns, *self.store.notices)
+        return (*self.paths.notices, *sharing_notices(self.workspace), *loaded, *trust, *concerns, *self.store.notices)
 
     def concerns(self) -> tuple[RegistryWarning, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
