@@ -483,26 +483,28 @@ class ChatJobs:
         """Return all jobs, newest activity first."""
         return await in_thread(lambda: [job_of(self._app.store, row) for row in self._app.store.jobs()])
 
-    def move_to_background(self, session: Session) -> None:
+    async def move_to_background(self, session: Session) -> None:
         """Let a process of its own continue the unfinished turn, as soon as no step of it runs here.
 
-        Raises ChatopsError if the session cannot be stored.
+        The turn is a job from now on, so that it is listed. Raises ChatopsError if the session cannot be stored.
         """
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")
+        await in_thread(lambda: self._app.store.put_job(job_row(self._app, session)))
         # Kept here, because the event loop keeps no reference to a task.
         self._handover = asyncio.create_task(self._move(session), name="hand over")
 
     async def _move(self, session: Session) -> None:
-        with count_work("waiting for the current step before the turn moves to the background"):
-            await session.quiesce()
-        if not session.unfinished:
+        try:
+            with count_work("handing over to the background"):
+                await session.quiesce()
+                if session.unfinished:
+                    await move_to_background(self._app, session, partial(session.let_go, CONTINUES_IN_BACKGROUND))
+                    return
             session.continue_here()
             session.notify("The turn has ended here, so nothing was handed over.")
-            return
-        try:
-            await move_to_background(self._app, session, partial(session.let_go, CONTINUES_IN_BACKGROUND))
+            await in_thread(partial(self._app.store.update_job, SessionId(session.session_id), seen=True))
         except ChatopsError as error:
             session.notify(str(error), advice=error.advice)
 

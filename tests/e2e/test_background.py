@@ -25,11 +25,16 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         terminal.say("write it down")
         terminal.wait_for("I will do that.")
         terminal.say("/background")
-        terminal.wait_for("as soon as the current step is done")
+        terminal.wait_for("Handing over when the current step is done. Until then Esc stops the turn.")
+        terminal.wait_for("handing over to the background")
+        terminal.say("/jobs")
+        terminal.wait_for("running")
+        terminal.press("escape")
+        terminal.wait_gone("type to filter")
         goes_on.set()
         terminal.wait_for("1 approval pending")
         terminal.wait_for("no process runs it now. F2 opens it here")
-        assert "as soon as the current step" not in terminal.text() and "/takeover" not in terminal.text()
+        assert "Handing over" not in terminal.text() and "/takeover" not in terminal.text()
         terminal.press("ctrl+g")
         terminal.decide("a")
         terminal.wait_for("the turn continues in the background")
@@ -40,6 +45,18 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         terminal.wait_for("You are welcome.")
     assert len(server.requests) == 3
     assert installation.count == 1
+
+
+def test_esc_during_the_handover_stops_the_turn(installation: Installation) -> None:
+    with installation.chat(lambda _: says("Never.", wait=Wait(event=threading.Event()))) as (_, terminal):
+        terminal.say("write it down")
+        terminal.wait_for("Esc")
+        terminal.say("/background")
+        terminal.wait_for("Until then Esc stops the turn.")
+        terminal.press("escape")
+        terminal.wait_for("The turn has ended here, so nothing was handed over.")
+        terminal.say("/jobs")
+        terminal.wait_for("cancelled")
 
 
 def test_the_next_start_names_a_job_and_one_that_is_left_goes_on(installation: Installation) -> None:

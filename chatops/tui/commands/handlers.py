@@ -200,8 +200,8 @@ async def background(context: Context, argument: str) -> Replies:
     if not session.unfinished:
         # A notice, and no error: the text would stay in the field.
         return (Notify("No turn is under way here. chatops -p PROMPT --background starts one."),)
-    context.workspace.jobs.move_to_background(session)
-    return (Notify("The turn continues in the background as soon as the current step is done."),)
+    await context.workspace.jobs.move_to_background(session)
+    return (Notify("Handing over when the current step is done. Until then Esc stops the turn. /jobs lists it."),)
 
 
 async def decide_next(context: Context, *, here: bool) -> Replies:
