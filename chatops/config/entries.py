@@ -69,7 +69,9 @@ def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
 
 def encode_value(value: object) -> bytes:
     """Return a dataclass, or another value that JSON can hold, as JSON for `decode_value`."""
-    return json.dumps(value, default=_fields_of).encode("ascii")
+    return json.dumps(
+        value, default=lambda entry: {key.name: getattr(entry, key.name) for key in fields(entry)}
+    ).encode()
 
 
 def decode_value(form: type[Value], data: bytes | str) -> Value:
@@ -77,10 +79,6 @@ def decode_value(form: type[Value], data: bytes | str) -> Value:
     # Names of files may hold lone surrogates, which pydantic's own parser refuses.
     # Some forms are strict as keys of a file, and would then take no object for themselves from Python.
     return adapter_of(form).validate_python(json.loads(data), strict=False)
-
-
-def _fields_of(value: Any) -> dict[str, object]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 @frozen_dataclass(kw_only=False)

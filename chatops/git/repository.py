@@ -76,8 +76,6 @@ _LOGIN_IN_URL = re.compile(r"://[^/\s]*@")
 _COLOURS = "color."
 _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction")
 """Hooks that reading commands run: a status refreshes the index."""
-
-
 _SAFE_CONFIG = (
     ("safe.bareRepository", "explicit"),
     ("core.fsmonitor", "false"),

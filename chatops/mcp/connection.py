@@ -184,7 +184,7 @@ class Connection:
             shown(progress, total, message or "")
 
         try:
-            result = await self.client.session.call_tool(
+            return await self.client.session.call_tool(
                 tool,
                 arguments,
                 progress_callback=forward,
@@ -206,7 +206,6 @@ class Connection:
                 self.lost.set()
                 raise LostError(self.lost.reason) from error
             raise CallError(reason_of(error)) from error
-        return result
 
 
 @asynccontextmanager

@@ -80,7 +80,6 @@ def stop_marked(prefix: str, *, seconds: float) -> StoppedProcesses:
 
 
 def _mark_prefix(call_id: CallId, attempt: int) -> str:
-    """Return the prefix of the marks of an attempt's processes."""
     return f"{attempt_name(call_id, attempt)}/"
 
 
