@@ -29,8 +29,8 @@ _SEARCH_EVERY = 1_000
 _SEARCHED = 4 * LONGEST_UNIT
 """Characters at the end of the text that are searched: a unit has to come at least four times in them."""
 SIZE_LIMIT = 7_000_000
-"""Maximum length of one reply in characters; beyond it a server is broken or hostile. In JSON a character may take
-two, and a stored message has at most 16 MiB of them."""
+"""Maximum length of one reply in characters; beyond it a server is broken or hostile. In the JSON that is stored a
+character may take two, and `store.messages.LARGEST` is about 16 million."""
 KEPT_OF_REPETITION = 200
 """Number of characters to keep of an endless repetition."""
 
@@ -56,10 +56,9 @@ class SurrogateJoiner:
 
 
 class Repetition:
-    """Watcher of one growing text."""
+    """The repetition at the end of one growing text."""
 
     def __init__(self) -> None:
-        """Start with an empty text."""
         self._tail = ""
         """The end of the text, as much of it as the next check needs."""
         self._unread = 0
@@ -108,8 +107,8 @@ class Repetition:
         times = len(text) // size + 2
         if not (self.unit * times).startswith(text):
             return False
-        turned = len(text) % size
-        self.unit = self.unit[turned:] + self.unit[:turned]
+        begun = len(text) % size
+        self.unit = self.unit[begun:] + self.unit[:begun]
         return True
 
     def _find_unit(self) -> None:
@@ -134,7 +133,7 @@ class Assembler:
     def __init__(self, text_tools: TextTools = NO_TEXT_TOOLS) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._joiners = {"text": SurrogateJoiner(), "reasoning": SurrogateJoiner()}
+        self._text_joiner, self._reasoning_joiner = SurrogateJoiner(), SurrogateJoiner()
         self._text_repetition, self._reasoning_repetition = Repetition(), Repetition()
         self._reader = TextReader(text_tools)
         self._text_calls: tuple[RawCall, ...] = ()
@@ -219,16 +218,17 @@ class Assembler:
 
     def close(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that were held back while their meaning was open."""
-        self._unread.append(self._joiners["text"].close())
+        self._unread.append(self._text_joiner.close())
         self._read_text()
         end = self._reader.close(finish_reason=self.finish_reason, called_natively=len(self._calls) > 0)
         self._pass_on(end.segments)
         if end.prose is not None:
+            # Passed on is what is missing on the screen. The reply has the whole prose, even if it differs from that.
             shown = self.text
             self._add_text(end.prose[len(shown) :] if end.prose.startswith(shown) else "")
             self._text = [end.prose]
         self._text_calls, self.text_format = end.calls, end.format
-        self._add_reasoning(self._joiners["reasoning"].close())
+        self._add_reasoning(self._reasoning_joiner.close())
         return self.take()
 
     def reply(self) -> ModelReply:
@@ -252,12 +252,12 @@ class Assembler:
             self._count(len(text))
             (self._reasoning_repetition if kind == "reasoning" else self._text_repetition).feed(text)
             if kind == "text":
-                self._unread.append(self._joiners["text"].feed(text))
+                self._unread.append(self._text_joiner.feed(text))
                 continue
             self._read_text()
             if kind == "reasoning":
                 self.reasoning_field = field
-                self._add_reasoning(self._joiners["reasoning"].feed(text))
+                self._add_reasoning(self._reasoning_joiner.feed(text))
             else:
                 self._refused = True
                 self._add_text(scrub(text))

@@ -53,6 +53,7 @@ class Waiting:
 
     seconds: float
     alive: bool
+    """True if something without content, such as a comment, has come since the last event."""
     limit_s: float | None
     """Seconds without data after which the request fails; None while it waits for other requests to the model."""
     loading: bool = False

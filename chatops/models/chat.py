@@ -63,7 +63,7 @@ MAX_REMEDIES = 5
 _LISTING_S = 1.0
 """Seconds that the first request may wait for the list of loaded models."""
 BYTES_PER_TOKEN = 4
-"""Estimated bytes per token, for messages only."""
+"""Estimated bytes per token. Only sentences for the user depend on it."""
 
 
 @frozen_dataclass
@@ -74,6 +74,7 @@ class _RequestPlan:
     dropped: frozenset[str] = frozenset()
     reasoning_wanted: bool = False
     remedies: int = 0
+    """Changes so far, at most `MAX_REMEDIES`."""
 
 
 class OpenAIChat:
@@ -186,21 +187,21 @@ class OpenAIChat:
                     return None
                 return replace(plan, delivery=change.delivery), ModelNotice(text=change.text)
             case ReplayReasoning():
-                if plan.reasoning_wanted or self._scope() is ReplayScope.EVERY_CALL:
+                if plan.reasoning_wanted or self._replay_scope() is ReplayScope.EVERY_CALL:
                     return None
                 text = f"{self._endpoint.host} wants to see what the model thought before its calls; it is sent along."
                 return replace(plan, reasoning_wanted=True), ModelNotice(text=text)
             case _:
                 assert_never(failed.remedy)
 
-    def _scope(self) -> ReplayScope:
+    def _replay_scope(self) -> ReplayScope:
         return ReplayScope.EVERY_CALL if self._memory.wants_reasoning() else self._reasoning_scope
 
     async def _attempt(
         self, request: ModelRequest, *, key: Secret, plan: _RequestPlan
     ) -> AsyncGenerator[ModelEvent | AttemptFailure]:
         replay = ReasoningReplay(
-            scope=ReplayScope.EVERY_CALL if plan.reasoning_wanted else self._scope(),
+            scope=ReplayScope.EVERY_CALL if plan.reasoning_wanted else self._replay_scope(),
             field=self._reasoning_field,
             to=self._spec.name,
         )
@@ -295,7 +296,7 @@ class OpenAIChat:
         try:
             listing = await self._connection.get(address, key=key, timeout_s=_LISTING_S)
         except Exception:
-            # The reply does not depend on it.
+            # The reply does not depend on this list.
             log.debug("%s does not say if the model is loaded", self._endpoint.host, exc_info=True)
             return False
         return is_unloaded(listing.decode(errors="replace"), host=host, model=self._spec.model_name)

@@ -54,6 +54,7 @@ class CliRun:
     env: tuple[tuple[str, str], ...] = field(repr=False)
     """Variables of the model's entry; ``${NAME}`` in a value stands for a variable of chatops."""
     seconds: float
+    """Limit for the whole run."""
     unsandboxed: bool
 
 
@@ -61,7 +62,7 @@ RunProgram = Callable[[CliRun, Callable[[str], None]], Awaitable[CliEnd]]
 """Runs a program and passes on its output. No process is left when it returns or is cancelled. Raises EngineError."""
 
 
-def cli_chat(spec: ModelSpec, *, run: RunProgram) -> OpenAIChat:
+def cli_chat(spec: ModelSpec, *, run_program: RunProgram) -> OpenAIChat:
     """Return the client of a model of type ``cli``. Raises ConfigError for a command that is refused."""
     program, argv = program_of(spec)
 
@@ -92,7 +93,7 @@ def cli_chat(spec: ModelSpec, *, run: RunProgram) -> OpenAIChat:
             unsandboxed=spec.unsandboxed,
         ),
         model=plain.model_name,
-        run=run,
+        run_program=run_program,
     )
     url = f"cli://{name}/v1"
     return OpenAIChat(plain, key=no_key, agent=AGENT, remembered=InMemoryTextStore(), url=url, transport=transport)
@@ -101,18 +102,18 @@ def cli_chat(spec: ModelSpec, *, run: RunProgram) -> OpenAIChat:
 class CliTransport(httpx2.AsyncBaseTransport):
     """Transport that answers chat completions with the output of a program."""
 
-    def __init__(self, template: CliRun, *, model: str, run: RunProgram) -> None:
+    def __init__(self, template: CliRun, *, model: str, run_program: RunProgram) -> None:
         """Set the run, without files, that answers each request."""
         self._template = template
         self._model = model
-        self._run = run
+        self._run_program = run_program
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Start the program; its answer is streamed."""
         body = as_object(json.loads(await request.aread()))
         run = replace(self._template, files=files_of(body, separate=self._template.program.events))
         headers = {"content-type": "text/event-stream"}
-        return httpx2.Response(200, headers=headers, stream=_Answer(run, model=self._model, start=self._run))
+        return httpx2.Response(200, headers=headers, stream=_Answer(run, self._run_program, model=self._model))
 
 
 def files_of(body: Mapping[str, object], *, separate: bool) -> Mapping[str, bytes]:
@@ -133,15 +134,15 @@ def files_of(body: Mapping[str, object], *, separate: bool) -> Mapping[str, byte
 class _Answer(httpx2.AsyncByteStream):
     """The answer as a server streams it. Closing it stops the program."""
 
-    def __init__(self, run: CliRun, *, model: str, start: RunProgram) -> None:
+    def __init__(self, run: CliRun, run_program: RunProgram, *, model: str) -> None:
         self._run = run
+        self._run_program = run_program
         self._model = model
-        self._start = start
         self._task: asyncio.Task[CliEnd] | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         output: asyncio.Queue[str | None] = asyncio.Queue()
-        self._task = task = asyncio.ensure_future(self._start(self._run, output.put_nowait))
+        self._task = task = asyncio.ensure_future(self._run_program(self._run, output.put_nowait))
         task.add_done_callback(lambda done: output.put_nowait(None))
         name = self._run.argv[0]
         reader = EventReader(name, login=self._run.program.login) if self._run.program.events else PlainReader()
@@ -168,7 +169,7 @@ class _Answer(httpx2.AsyncByteStream):
         finally:
             await self.aclose()
 
-    async def _find_cause(self, error: "ReportedError", task: "asyncio.Task[CliEnd]") -> EngineError:
+    async def _find_cause(self, error: ReportedError, task: asyncio.Task[CliEnd]) -> EngineError:
         with contextlib.suppress(TimeoutError, EngineError):
             async with asyncio.timeout(_END_S):
                 return _unreached_error(await asyncio.shield(task), run=self._run) or error

@@ -157,8 +157,9 @@ class EventReader:
     def _read_message(self, event: Mapping[str, object]) -> None:
         for block in map(as_object, as_list(as_object(event.get("message")).get("content"))):
             self._must_be_no_call(block)
-            # Errors are messages too; the result says so.
-            self._texts += [as_text(block.get("text"))] if not event.get("error") else []
+            # An error of the program comes as a message too. The event `result` reports it.
+            if not event.get("error"):
+                self._texts.append(as_text(block.get("text")))
 
     def _must_be_no_call(self, block: Mapping[str, object]) -> None:
         if "tool" in as_text(block.get("type")):

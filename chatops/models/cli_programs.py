@@ -25,7 +25,7 @@ class CliProgram:
     options: tuple[str, ...]
     """Added to the command. They switch its own tools off."""
     permitted: Mapping[str, int]
-    """Words that the command may have besides, each with the number of values after it. Others could undo that."""
+    """Words that the command may have too, each with the number of values after it. Others could switch tools on."""
     events: bool = False
     """True if it writes events as JSON lines, and names its tools in the first one; else its output is the answer."""
     hosts: tuple[str, ...] = ()
@@ -37,8 +37,9 @@ class CliProgram:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables that are set for it."""
     install: str = ""
-    """How to get it, as advice; so for `login`."""
+    """How to get it, as advice."""
     login: str = ""
+    """How to log in, as advice."""
 
 
 PROGRAMS: Mapping[str, CliProgram] = MappingProxyType(

@@ -6,7 +6,7 @@ are meant for another provider, so every header that we did not set is removed r
 followed, and the SDK's own retries are off.
 
 `import openai` loads over 500 modules, and most of them describe requests and responses of single endpoints. Ours are
-bytes, and these types took half of the time between the start of `chatops -p` and its first request. So `openai` is
+bytes, and those types took half of the time between the start of `chatops -p` and its first request. So `openai` is
 imported here with the packages that collect them empty. Each is executed when a name is taken from it, so that a tool
 or a program that uses the SDK itself finds everything in place.
 

@@ -96,8 +96,8 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         except ChatopsError as error:
             errors.append(error)
             continue
-        host_type, models = await _with_details(models, candidate, key=secret, host_type=host_type)
-        return Probe(host_type=host_type, base_url=candidate, models=tuple(models))
+        found_type, models = await _with_details(models, candidate, key=secret, host_type=host_type)
+        return Probe(host_type=found_type, base_url=candidate, models=tuple(models))
     # A path that requires a key is the API; one that serves a page or nothing is probably just the wrong path.
     raise max(errors, key=lambda error: (isinstance(error, KeyRefusedError), not isinstance(error, _NoListingError)))
 
@@ -108,8 +108,7 @@ async def details(found: Probe, name: str, key: str = "") -> ServedModel:
     if found.host_type is not HostType.OLLAMA:
         return model
     async with _connection(_spec(found.base_url), url=found.base_url) as connection:
-        # The list of models was already found; these details are optional.
-        with suppress(Exception):
+        with suppress(Exception):  # The details are optional.
             async with asyncio.timeout(PATIENCE_S):
                 address = f"{_outside_v1(found.base_url)}/api/show"
                 return with_ollama_details(
@@ -185,7 +184,7 @@ async def _with_details(
     if asked not in places:
         return kind, models
     async with _connection(_spec(url), url=url) as connection:
-        with suppress(Exception):  # As above.
+        with suppress(Exception):  # The details are optional.
             async with asyncio.timeout(PATIENCE_S):
                 body = await connection.get(places[asked], key=key, timeout_s=PATIENCE_S)
             if asked is not HostType.LITELLM or is_litellm(body):

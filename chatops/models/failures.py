@@ -63,7 +63,7 @@ def _network_failure(
     error: Exception, causes: tuple[BaseException, ...], *, endpoint: Endpoint, timeouts: Timeouts
 ) -> AttemptFailure:
     tls_errors = [cause for cause in causes if isinstance(cause, ssl.SSLError)]
-    if broken := next((error for error in tls_errors if not isinstance(error, _HANDSHAKE_WAITS)), None):
+    if broken := next((cause for cause in tls_errors if not isinstance(cause, _HANDSHAKE_WAITS)), None):
         reason = plain_line(broken.reason or str(broken)).rstrip(".")
         return _unreachable(f"{endpoint.host} does not answer in valid TLS: {reason}.", _NO_TLS)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
@@ -216,7 +216,7 @@ async def _explain_missing_path(
 async def _answers(connection: ServerConnection, base: str, *, key: Secret) -> bool:
     try:
         return bool(await _names(connection, f"{base}/models", key=key))
-    except Exception:  # As above: this is only a guess.
+    except Exception:  # The other path is only a guess.
         return False
 
 

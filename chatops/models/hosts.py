@@ -28,8 +28,8 @@ class HostProfile:
     reasoning_field: str = "reasoning_content"
     """Field in which reasoning is sent back to models that want it, until the server has sent some itself."""
     loaded_list: str = ""
-    """Path, not below the base path, at which it says which models are in memory. Other servers state nothing:
-    llama.cpp refuses requests while it loads, with an error that says so."""
+    """Path, not below the base path, at which the server lists the models in memory; empty if it has none.
+    llama.cpp has none: it refuses requests while it loads, with an error that says so."""
     absent_signature: str = ""
     """JSON object text to send as `extra_content` with a call that another model made, for servers that require one."""
 
@@ -127,7 +127,7 @@ def split_url(url: str, *, name: str = "") -> SplitResult:
         text = f"{'http' if is_loopback(host.strip('[]')) else 'https'}://{text}"
     try:
         parts = urlsplit(text)
-        _ = parts.port
+        _ = parts.port  # Raises for a port that is no number.
     except ValueError:
         raise ConfigError(f"{whose} is not a web address.", advice=advice) from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:

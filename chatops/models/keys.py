@@ -35,7 +35,6 @@ from chatops.policy.registry import KeySource, ModelSpec
 
 NO_KEY = "none"
 """Sent if a server needs no key: with an empty one the SDK would look for another provider's."""
-
 COMMAND_TIMEOUT_S = 15.0
 """Seconds for a command to print the key: time to touch a device, and not for ever if it waits for a password."""
 CUT = "…"
@@ -206,7 +205,7 @@ def redact(text: str, *secrets: str) -> str:
     """Return `text` of an error without `secrets` and without anything else that looks like a key."""
     long_enough = [secret for secret in secrets if len(secret) >= MIN_SPELLING and secret != NO_KEY]
     spelled = spellings(long_enough)
-    # The server's text may have been cut in the middle of a secret.
+    # The server's text may have been cut in the middle of a secret: before each mark of a cut, its beginning goes too.
     parts = [replace_spellings(part, spelled) for part in text.split(CUT)]
     before_cuts = [_without_open_end(part, spelled) for part in parts[:-1]]
     return _KEY_SHAPED.sub(HIDDEN, CUT.join([*before_cuts, parts[-1]]))

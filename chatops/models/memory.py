@@ -110,11 +110,12 @@ class EndpointMemory:
         self._store = store
         self._endpoint = f"{url} {model}"
         self._for_now: frozenset[str] = frozenset()
+        """Fields of `_NOT_KEPT` that are refused."""
 
     def refused(self) -> frozenset[str]:
         """Return the fields to leave out."""
         kept = self._read("refused", frozenset[str]) or frozenset()
-        return (frozenset(DROPPABLE) & kept) - _NOT_KEPT | self._for_now
+        return self._for_now | (kept & frozenset(DROPPABLE) - _NOT_KEPT)
 
     def refuse(self, fields: frozenset[str]) -> None:
         """Remember that these fields are refused too."""
@@ -255,10 +256,8 @@ def _look_up(spec: ModelSpec) -> Price | None:
         return round(float(priced.total_price) * 1_000_000 / _SAMPLE_TOKENS, 6)
 
     try:
-        sent, written = (
-            per_million(Usage(input_tokens=_SAMPLE_TOKENS)),
-            per_million(Usage(output_tokens=_SAMPLE_TOKENS)),
-        )
+        sent = per_million(Usage(input_tokens=_SAMPLE_TOKENS))
+        written = per_million(Usage(output_tokens=_SAMPLE_TOKENS))
         cached = per_million(Usage(input_tokens=_SAMPLE_TOKENS, cache_read_tokens=_SAMPLE_TOKENS))
     except (LookupError, ValueError):
         return None

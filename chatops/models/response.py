@@ -77,8 +77,8 @@ _LOADING_S = 3.0
 """Seconds between two `Waiting` events while the server loads the model."""
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
-_KINDS_BYTES = 4096
-"""Bytes of a whole body by which it is recognised as a web page, and which an error quotes."""
+_SHOWN_BYTES = 4096
+"""Bytes at the beginning of a whole body that show if it is a web page. An error quotes from them."""
 Chunk = TextChunk | ReasoningChunk | CallChunk
 DONE = b"[DONE]"
 """Data of the event that ends a stream."""
@@ -248,7 +248,7 @@ class ResponseReader:
             self._last_data = self._last_notice = loop_time()
 
     def _read_whole(self, body: bytes) -> None:
-        text = body[:_KINDS_BYTES].decode("utf-8-sig", "replace")
+        text = body[:_SHOWN_BYTES].decode("utf-8-sig", "replace")
         if looks_like_html(text) or text.lstrip().startswith("<"):
             title = plain_line(text)
             self.failure = self._broken_failure(

@@ -59,29 +59,30 @@ def is_litellm(body: bytes) -> bool:
     return any("model_info" in as_object(item) and "model_name" in as_object(item) for item in listing)
 
 
-def merge_details(models: list[ServedModel], more: list[ServedModel]) -> list[ServedModel]:
-    """Return `models` with the details in `more`.
+def merge_details(models: list[ServedModel], detailed: list[ServedModel]) -> list[ServedModel]:
+    """Return `models` with the details of those of the same name in `detailed`.
 
     A gateway may list several deployments under one name, and any of them may answer, so the smallest limit counts.
     """
-    facts: dict[str, ServedModel] = {}
-    for model in more:
-        facts[model.name] = _with_smaller_limits(facts[model.name], model) if model.name in facts else model
-    return [_with_smaller_limits(model, facts[model.name]) if model.name in facts else model for model in models]
+    by_name: dict[str, ServedModel] = {}
+    for model in detailed:
+        by_name[model.name] = _with_smaller_limits(by_name.get(model.name, model), model)
+    return [_with_smaller_limits(model, by_name.get(model.name, model)) for model in models]
 
 
 def with_ollama_details(model: ServedModel, body: bytes) -> ServedModel:
     """Return `model` with the details in Ollama's `/api/show`.
 
-    The model's own ``num_ctx`` is the context it runs with; the context that it was made for is only the upper bound.
+    ``num_ctx`` is the context that the model runs with. The context that it was made for is only the upper bound.
 
     Raises BadDataError.
     """
     shown = as_object(parse(body))
-    chosen = _NUM_CTX.search(as_text(shown.get("parameters")))
+    num_ctx = _NUM_CTX.search(as_text(shown.get("parameters")))
     info = as_object(shown.get("model_info"))
-    made_for = next((as_count(size) for key, size in info.items() if key.endswith(".context_length")), 0)
-    window = int(chosen[1]) if chosen else made_for
+    # The key begins with the model's architecture, as in llama.context_length.
+    largest = next((as_count(size) for key, size in info.items() if key.endswith(".context_length")), 0)
+    window = int(num_ctx[1]) if num_ctx else largest
     return replace(model, context_window=window or model.context_window)
 
 
@@ -149,6 +150,7 @@ def _litellm_price(info: Mapping[str, object]) -> Price | None:
 
 
 def _per_million(value: object) -> float | None:
+    """Return a price per million tokens from one per token; None if it is no number, negative, or 1 or more."""
     try:
         price = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):

@@ -17,7 +17,7 @@ _MAX_DIGITS = 4_000
 _MAX_TOKENS = 1e15
 """A larger count is a mistake of the server."""
 _MAX_INDEX_DIGITS = 8
-"""Digits of an index that came as text."""
+"""Digits of an index that came as text, at most: no reply has that many calls."""
 EXTRA_LIMIT = 256 * 1024
 """Maximum length in characters of what a server may attach to a call for itself."""
 
@@ -51,7 +51,9 @@ def _integer(digits: str) -> int | float:
 
     One odd number must not break the whole reply.
     """
-    return int(digits) if len(digits) < _MAX_DIGITS else math.copysign(math.inf, float(digits[:2]))
+    if len(digits) < _MAX_DIGITS:
+        return int(digits)
+    return -math.inf if digits.startswith("-") else math.inf
 
 
 def as_object(value: object) -> JsonObject:

@@ -94,6 +94,7 @@ class TextReader:
         if not reading.calls and not reading.diagnostics:
             return TextEnd(segments=segments)
         if called_natively:
+            # Without tools, such a reader finds no calls. Its class is not imported at the top.
             reader_of_prose = type(self._reader)(None)
             reader_of_prose.feed("".join(self._raw))
             return TextEnd(segments=segments, prose=reader_of_prose.close(finish_reason)[1].content)

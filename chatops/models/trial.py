@@ -67,13 +67,13 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
     Raises ConfigError if the spec cannot be used.
     """
     trial, learned = await _try_once(spec)
-    if trial.outcome in (TrialOutcome.NO_CALL, TrialOutcome.UNREADABLE) and is_free(spec):
+    failed = trial.outcome in (TrialOutcome.NO_CALL, TrialOutcome.UNREADABLE)
+    if failed and learned is None and is_free(spec):
         prompted = family_of(spec.model_name).prompted
-        if learned is None:
-            second, _ = await _try_once(replace(spec, tool_format=prompted))
-            if second.outcome is TrialOutcome.PROMPTED:
-                learned = Learned(calling=CallStyle.IGNORED, format=prompted)
-                trial = replace(second, calling=learned.calling)
+        second, _ = await _try_once(replace(spec, tool_format=prompted))
+        if second.outcome is TrialOutcome.PROMPTED:
+            learned = Learned(calling=CallStyle.IGNORED, format=prompted)
+            trial = replace(second, calling=learned.calling)
     memory = EndpointMemory(remembered, url=without_secrets(base_url(spec)), model=spec.model_name)
     if learned is not None:
         memory.learn(learned)

@@ -238,7 +238,9 @@ class _Beginning:
         count = len(self.messages)
         if replay != self.replay or messages[:count] != self.messages:
             return False
-        return any(isinstance(message, UserMessage) for message in messages[count:]) is not self.open
+        # An open beginning is continued by its own turn, and any other one by a message of the user.
+        has_prompt = any(isinstance(message, UserMessage) for message in messages[count:])
+        return not has_prompt if self.open else has_prompt
 
 
 class MessageEncoder:
@@ -429,6 +431,6 @@ def _encode_tool(tool: ToolSpec) -> bytes:
 
 def join_body(fields: Mapping[str, bytes]) -> bytes:
     """Return a JSON object made of values that are already JSON, in the given order."""
-    # As above, without the first comma.
+    # Without the first comma.
     parts = [part for name, value in fields.items() for part in (b",", encode(name), b":", value)]
     return b"".join((b"{", *parts[1:], b"}"))

@@ -237,7 +237,8 @@ class App:
         from chatops.models.cli import cli_chat  # slow to import
         from chatops.runtime.cli_program import run_cli
 
-        return cli_chat(spec, run=partial(run_cli, limits=self.limits.sandbox, protected=self.limits.protected_paths()))
+        run_program = partial(run_cli, limits=self.limits.sandbox, protected=self.limits.protected_paths())
+        return cli_chat(spec, run_program=run_program)
 
     @cached_property
     def principal(self) -> Principal:
