@@ -71,9 +71,8 @@ def _chat(arguments: "Namespace") -> int:
         from chatops.commands import ask
 
         return ask.run(arguments)
-    needs_prompt = _option_that_needs_prompt(arguments)
-    if needs_prompt:
-        _screen().say(f"chatops: {needs_prompt} works with -p only. chatops --help shows how it is used.")
+    if option := _option_that_needs_prompt(arguments):
+        _screen().say(f"chatops: {option} works with -p only. chatops --help shows how it is used.")
         return USAGE
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         _screen().say(NO_TERMINAL)
@@ -122,7 +121,7 @@ def _report_bug(error: Exception) -> int:
     from chatops.domain.known_keys import without_keys
 
     if os.environ.get("CHATOPS_DEBUG"):
-        # Users put it into bug reports.
+        # Users put this traceback into bug reports.
         _screen().say(without_keys("".join(traceback.format_exception(error))))
         return ERROR
     log = logging.getLogger("chatops")

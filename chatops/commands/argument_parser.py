@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
     """The parser of chatops and of each of its commands. Errors end it with exit code 2."""
 
     _takes_prompt = False
-    """True if ``-p`` is among the arguments, which takes its prompt as the next one."""
+    """True if ``-p`` is among the arguments. It takes the argument after it as the prompt."""
     _words: Sequence[str] = ()
     """The arguments being parsed, which `error` looks at again."""
     last_word: str | None = None
@@ -44,12 +44,13 @@ class Parser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(self._with_default_action(args), namespace)
         if not rest:
             return parsed, []
-        if self.last_word and getattr(parsed, self.last_word) is None:
-            # After -- a word may begin with a dash.
-            words = rest[1:] if rest[0] == "--" else rest
-            if len(words) == 1 and (words is not rest or not words[0].startswith("-")):
-                setattr(parsed, self.last_word, words[0])
-                return parsed, []
+        follows_dashes = rest[0] == "--"
+        words = rest[1:] if follows_dashes else rest
+        # After -- a word may begin with a dash.
+        is_one_word = len(words) == 1 and (follows_dashes or not words[0].startswith("-"))
+        if is_one_word and self.last_word and getattr(parsed, self.last_word) is None:
+            setattr(parsed, self.last_word, words[0])
+            return parsed, []
         if unknown := self._unknown_option(rest):
             self.error(unknown)
         needs_quotes = self.last_word and not any(word.startswith("-") for word in rest)
@@ -63,14 +64,17 @@ class Parser(argparse.ArgumentParser):
             option = self._option_string_actions.get(word)
             if option is None or option.dest == "help":
                 return False
-            takes_value = option.nargs != 0
-            # At the end of the line, "-" stands for a value that is missing. An optional one may be.
-            if takes_value and next(remaining, "" if option.nargs == "?" else "-").startswith("-"):
+            if option.nargs == 0:
+                continue
+            value = next(remaining, None)
+            if value is None:
+                return option.nargs == "?"
+            if value.startswith("-"):
                 return False
         return True
 
     def _with_default_action(self, args: Sequence[str] | None) -> Sequence[str] | None:
-        """Return `args` behind ``list`` if they begin with a flag and name no action."""
+        """Return `args` with ``list`` before them if they are empty, or begin with a flag and name no action."""
         if args is None or self.actions is None or "list" not in self.actions.choices:
             return args
         first = args[0] if args else "--"

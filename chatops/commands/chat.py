@@ -77,7 +77,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
         traits=traits,
         charset=charset,
         keep_unsent=keep_unsent,
-        chooses=arguments.session == "",
+        chooses=arguments.session == "",  # ``-r`` without a session
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -88,17 +88,17 @@ def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return what may stand for the last word, each with its help text."""
     *before, last = words or [""]
     # The parser of the command that is typed, its words, and the option whose value comes next.
-    parser, path, flag = build_parser(), "", None
+    parser, path, option = build_parser(), "", None
     for word in before:
-        if flag is not None:
-            flag = None
+        if option is not None:
+            option = None
         elif word in parser._option_string_actions:
             action = parser._option_string_actions[word]
-            flag = None if action.nargs == 0 else action
+            option = None if action.nargs == 0 else action
         elif parser.actions is not None and word in parser.actions.choices:
             parser, path = parser.actions.choices[word], f"{path} {word}".lstrip()
-    if flag is not None:
-        offered = _value_candidates(path, flag)
+    if option is not None:
+        offered = _value_candidates(path, option)
     elif last.startswith("-"):
         offered = _flag_candidates(parser)
     else:

@@ -72,11 +72,11 @@ def run(arguments: Namespace) -> int:
         name = write_model(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {endpoint.base_url}")
-        said = [_describe_limits(stated, endpoint.host_type, entry=name)]
+        lines = [_describe_limits(stated, endpoint.host_type, entry=name)]
         if others := len(endpoint.names) - (model in endpoint.names):
-            said.append(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
-        said.append(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
-        view.say(at_words("\n".join(said), view.err))
+            lines.append(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
+        lines.append(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
+        view.say(at_words("\n".join(lines), view.err))
         return 0
 
     return with_app(arguments, work)

@@ -11,6 +11,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
 from chatops.domain.events import AskReason, Notice, PendingCall, Published
+from chatops.domain.ids import CallId
 from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
@@ -171,14 +172,14 @@ def _decision_word(decision: Decision, *, outcome_unknown: bool) -> str:
             return "To be run again" if outcome_unknown else "Approved"
 
 
-async def _decide_with_edit(opened: App, name: str, arguments: str) -> int:
+async def _decide_with_edit(opened: App, call: CallId, arguments: str) -> int:
     """Approve a call with other arguments, which are validated and judged again first.
 
-    If another process has the session open, it does that and asks there. Otherwise it is done here: the changed call is
-    shown and approved.
+    If another process has the session open, that process checks them and asks again. Otherwise this one checks them,
+    shows the changed call and approves it.
     """
     view = screen()
-    queued = find_call(opened.store, name)
+    queued = find_call(opened.store, call)
     calls = _pending_calls(opened)
     if queued.decided is not None:
         return _say_decided_before(calls, queued)
@@ -188,7 +189,7 @@ async def _decide_with_edit(opened: App, name: str, arguments: str) -> int:
     except SessionHeldError:
         if not calls.post(queued.pending, Edited(arguments=arguments), by=opened.principal):
             return _say_decided_before(calls, queued)
-        view.answer(f"Edited: {queued.pending.call.id}")
+        view.answer(f"Edited: {call}")
         view.say("The session is open in another window, which checks the edit and asks again.")
         return 0
     try:

@@ -54,7 +54,7 @@ def _play_tasks(arguments: Namespace) -> int:
             return 2
         results: list[TaskResult] = []
 
-        def show(played: "TaskResult") -> None:
+        def show(played: TaskResult) -> None:
             results.append(played)
             view.say(_result_line(played))
 
@@ -69,7 +69,7 @@ def _play_tasks(arguments: Namespace) -> int:
     return with_app(arguments, work, storage=Storage.WANTED)
 
 
-def _describe_costs(planned: "Plan") -> str:
+def _describe_costs(planned: Plan) -> str:
     """Return what the tasks will take, as sentences."""
     count = len(planned.tasks)
     usual = f"about {planned.requests} requests (at most {MAX_ROUNDS * count})"
@@ -81,13 +81,13 @@ def _describe_costs(planned: "Plan") -> str:
     )
 
 
-def _result_line(played: "TaskResult") -> str:
+def _result_line(played: TaskResult) -> str:
     sign = "done" if played.done else "not done"
     errors = f", {plural(played.errors, 'error')} fed back" if played.errors else ""
     return f"{sign:8}  {played.task.name:40} {plural(played.rounds, 'round')}{errors}, {played.seconds:.1f} s"
 
 
-def _json(played: "TaskResult") -> JsonValue:
+def _json(played: TaskResult) -> JsonValue:
     return {
         "name": played.task.name,
         "done": played.done,

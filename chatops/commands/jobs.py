@@ -206,7 +206,7 @@ def _cancel(arguments: Namespace) -> int:
         return 0
 
     chosen = options_of(row) if has_own_options(opened.store, row) else Options(workspace=data, via="headless")
-    # A job that cannot run any more can be stopped. No tool works in the folder of the data.
+    # A job can be stopped even if its folder or registry is gone. The data folder stands in: no tool may work there.
     if chosen.workspace is not None and not chosen.workspace.is_dir():
         chosen = replace(chosen, workspace=data)
     if chosen.registry is not None and not chosen.registry.is_file():
@@ -321,8 +321,8 @@ async def _run_job(opened: App, row: JobRow) -> int:
             if session.taken_over is None:
                 await _notify_user(opened, row, events, known=known)
         await session.aclose()
-        # Who posted a decision before the lease was released has found it taken, and started nothing. A decision that
-        # is still there after a second try cannot be applied.
+        # A process that posted a decision before the lease was released found the lease taken, and started nothing. A
+        # decision that is still there after a second try cannot be applied.
         decided = [call for call in store.pending_calls(session_id=row.session.id) if call.decided is not None]
         if not decided or decided == last_decided:
             return code

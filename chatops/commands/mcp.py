@@ -242,7 +242,7 @@ def _exit_code(status: ServerStatus) -> int:
 
 
 def _ask_and_store_trust(opened: App, arguments: Namespace) -> bool:
-    """Ask about a server that needs the user's yes to start, and store the yes. Return True if one was stored."""
+    """Ask about a server that needs the user's yes to start. Return True if the yes was stored for what was shown."""
     question, view = opened.server_trust.question, screen()
     if not question.is_answerable:
         return False
@@ -258,4 +258,5 @@ def _ask_and_store_trust(opened: App, arguments: Namespace) -> bool:
         if not confirm_trust(question, view, again=again):
             return False
     opened.store.log_trust(question.path, TrustAnswer.TRUSTED, [listed.item for listed in question.usable])
-    return not opened.server_trust.trust(question)
+    changed_meanwhile = opened.server_trust.trust(question)
+    return not changed_meanwhile

@@ -382,6 +382,7 @@ class _Commands:
         add.add_argument(
             "words", metavar="COMMAND|URL", nargs=argparse.REMAINDER, help="the command with its words, or the URL"
         )
+        # `add` checks the new server as `check` does, which has flags for these.
         add.set_defaults(output_format="text", digest=None)
         remove = self._add_action(servers, "remove", "take a server out of your registry, and its login")
         login = self._add_action(servers, "login", "log in at a server with OAuth, in the browser")

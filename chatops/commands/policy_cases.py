@@ -95,13 +95,13 @@ class _JudgedCase:
     case: Case
     where: str
     """Position of the case in its file."""
-    judged: Explanation
+    explanation: Explanation
     decided_at: str
     """File and line of the deciding rule or layer; empty if no registry has it."""
 
     @property
     def is_expected(self) -> bool:
-        deciding = self.judged.deciding
+        deciding = self.explanation.deciding
         return deciding.verdict in self.case.verdict and self.case.layer in ("", deciding.reason)
 
 
@@ -153,9 +153,10 @@ async def _judge_case(opened: App, case: Case, document: Document, index: int) -
         grant = opened.rights.judging_grant(role, level=case.level, login=case.user)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}", advice=error.advice) from None
-    judged = await explain_call(opened, grant, case.call.tool, case.call.arguments, workspace_read=case.after_reading)
-    decided_at = place_of_key(opened.loaded, judged.deciding.key)
-    return _JudgedCase(case=case, where=where, judged=judged, decided_at=decided_at)
+    tool, call_arguments = case.call.tool, case.call.arguments
+    explanation = await explain_call(opened, grant, tool, call_arguments, workspace_read=case.after_reading)
+    decided_at = place_of_key(opened.loaded, explanation.deciding.key)
+    return _JudgedCase(case=case, where=where, explanation=explanation, decided_at=decided_at)
 
 
 def _report(judged: list[_JudgedCase], *, as_json: bool) -> int:
@@ -165,7 +166,7 @@ def _report(judged: list[_JudgedCase], *, as_json: bool) -> int:
         view.json({"cases": [_judged_json(result) for result in judged], "differing": len(differing)})
         return 1 if differing else 0
     for result in differing:
-        deciding, case = result.judged.deciding, result.case
+        deciding, case = result.explanation.deciding, result.case
         expected = " or ".join(case.verdict) + (f" by {case.layer}" if case.layer else "")
         by = "  ".join(filter(None, (deciding.reason, rule_of(deciding), deciding.answered_by, result.decided_at)))
         name = f" ({case.name})" if case.name else ""
@@ -173,7 +174,7 @@ def _report(judged: list[_JudgedCase], *, as_json: bool) -> int:
         view.answer(reveal(title, newlines=False))
         view.answer(f"  expected {expected}, found {deciding.verdict.value}, decided by {by}")
     for result in judged:
-        for problem in result.judged.problems:
+        for problem in result.explanation.problems:
             view.say(f"{result.where}: the call could not run: {problem.path}: {problem.message}")
     view.say(
         f"{plural(len(judged), 'case')}: {len(differing) or 'none'} {'differ' if len(differing) != 1 else 'differs'}."
@@ -182,7 +183,7 @@ def _report(judged: list[_JudgedCase], *, as_json: bool) -> int:
 
 
 def _judged_json(result: _JudgedCase) -> JsonValue:
-    deciding, case = result.judged.deciding, result.case
+    deciding, case = result.explanation.deciding, result.case
     return {
         "case": result.where,
         "name": case.name,

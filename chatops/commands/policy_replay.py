@@ -43,7 +43,10 @@ _NO_TOOL = "tools that are not here"
 
 @frozen_dataclass
 class _Difference:
-    """How the verdict on a call differs now. Calls with equal differences are counted together."""
+    """How the verdict on a call differs now. Calls with equal differences are counted together.
+
+    Fields with ``before`` in their name are as logged, the others as judged now.
+    """
 
     role: str
     tool: str
@@ -83,14 +86,14 @@ def _report(replay: "_LogReplay", *, as_json: bool) -> None:
     rows = [
         (
             str(len(calls)),
-            new.role,
-            new.tool,
-            f"{new.before} -> {new.verdict}",
-            new.answered_before or new.layer_before,
+            difference.role,
+            difference.tool,
+            f"{difference.before} -> {difference.verdict}",
+            difference.answered_before or difference.layer_before,
             calls[-1],
-            "  ".join(filter(None, (new.answered_by or new.layer, new.rule, new.place))),
+            "  ".join(filter(None, (difference.answered_by or difference.layer, difference.rule, difference.place))),
         )
-        for new, calls in ordered
+        for difference, calls in ordered
     ]
     if rows:
         screen().answer(table(("CALLS", "ROLE", "TOOL", "VERDICT", "BY", "SUCH AS", "NOW BY"), rows))
@@ -166,17 +169,18 @@ class _LogReplay:
         answered_by = entry.get("answered_by", "")
         if answered_by.startswith(APPROVE_PREFIX):
             grant = replace(grant, answers=(*grant.answers, *self._approval_rules(answered_by)))
-        of_session = f"{entry['session']}."
+        # A call's id begins with that of its session.
+        call_prefix = f"{entry['session']}."
         remembered = tuple(
             rule
             for rule in self._rules
-            if rule.scope is not RuleScope.SESSION or rule.source_call.startswith(of_session)
+            if rule.scope is not RuleScope.SESSION or rule.source_call.startswith(call_prefix)
         )
         patterns = [answer.pattern for answer in grant.answers if answer.tool == tool]
         patterns += [rule.pattern for rule in remembered if rule.tool == tool]
         names_arguments = any(isinstance(pattern, ExactArguments) for pattern in patterns)
         if names_arguments and sha256(facts.arguments) != entry["sha256"]:
-            # Of some arguments the log keeps digests alone, so such a rule cannot be compared with them.
+            # Of some arguments the log keeps digests alone, and a rule that names exact arguments cannot match those.
             return _NO_FACTS
         judged = grant.judge(tool, facts, remembered=remembered, workspace_read=bool(entry.get("read")))
         if judged.verdict is Verdict.ASK and answered_by == ANSWERED_BY:

@@ -128,7 +128,7 @@ def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> 
 
 
 def edited_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
-    """Return what `edit_registry` would write. It was read once more to check it. Raises ConfigError."""
+    """Return what `edit_registry` would write, once it is read as a check. Raises ConfigError."""
     source = target if target.exists() else packaged_registry()
     try:
         # Not as text: that would make each line end with a line feed.

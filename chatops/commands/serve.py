@@ -52,8 +52,8 @@ def _parse_origin(url: str) -> str:
     except ValueError:
         raise wrong from None
     name = parts.hostname or ""
-    plain = parts.path in ("", "/") and not parts.query and not parts.fragment and "@" not in parts.netloc
-    if parts.scheme != "https" or not plain or re.fullmatch(r"[a-z0-9.-]+|[0-9a-f:]+", name) is None:
+    is_plain = parts.path in ("", "/") and not parts.query and not parts.fragment and "@" not in parts.netloc
+    if parts.scheme != "https" or not is_plain or re.fullmatch(r"[a-z0-9.-]+|[0-9a-f:]+", name) is None:
         raise wrong
     shown = f"[{name}]" if ":" in name else name
     return f"https://{shown}{f':{port}' if port not in (None, 443) else ''}"

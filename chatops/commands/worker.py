@@ -129,7 +129,7 @@ def queue(arguments: Namespace) -> int:
 
 
 def _sweep(arguments: Namespace) -> int:
-    """Make the hints from which workers know a turn that can go on, and delete those that lead to none."""
+    """Create missing hints, by which workers find turns that can go on, and delete those that lead to no such turn."""
     with open_stored(arguments, storage=Storage.NEEDED) as opened:
         opened.store.must_be_shared()
         created, deleted = opened.store.sweep()
@@ -167,7 +167,7 @@ def _list(arguments: Namespace) -> int:
 
 
 def _state_and_reason(row: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
-    """Return the state of a session of the queue, and who drives it or what it waits for; empty if it is ready."""
+    """Return the state of a session of the queue, and who drives it or what it waits for; "" if it is ready."""
     if row.lease is not None:
         return "running", f"{row.lease.holder.host} pid {row.lease.holder.pid}"
     if not row.runnable:

@@ -35,9 +35,9 @@ def run(arguments: Namespace) -> int:
         case "run":
             return _run(arguments)
         case "resume":
-            return with_app(arguments, lambda opened: _resume_run(opened, arguments), session=_home(arguments))
+            return with_app(arguments, lambda opened: _resume_run(opened, arguments), session=_run_to_open(arguments))
         case "cancel":
-            return with_app(arguments, lambda opened: _cancel(opened, arguments.id), session=_home(arguments))
+            return with_app(arguments, lambda opened: _cancel(opened, arguments.id), session=_run_to_open(arguments))
         case "schema":
             screen().line(json.dumps(workflow_schema(), indent=2))
             return 0
@@ -49,8 +49,8 @@ def run(arguments: Namespace) -> int:
                 return _list(opened, arguments)
 
 
-def _home(arguments: Namespace) -> str:
-    """Return the id of a run whose workspace is to be opened; empty for one of workers, where nothing is."""
+def _run_to_open(arguments: Namespace) -> str:
+    """Return the run whose workspace is opened; empty for a run of the queue, whose workspace only workers have."""
     with open_store(Storage.READ, registry=options(arguments).registry) as store:
         return "" if find_session(store, arguments.id).queue else arguments.id
 
@@ -65,7 +65,7 @@ def _run(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         stored = opened.workflows().get(arguments.name)
-        definition = replace(stored, spec=_with_budgets(stored.spec, arguments))
+        definition = replace(stored, spec=_with_step_limits(stored.spec, arguments))
         role = arguments.role or opened.loaded.registry.default_role
         checked = await check_to_run(opened, definition, role=role)
         for warning in checked.warnings:
@@ -190,17 +190,17 @@ async def _cancel(opened: App, name: str) -> int:
     return 0
 
 
-def _with_budgets(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
-    """Return the workflow with the budgets that the user gives all steps of this run."""
+def _with_step_limits(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
+    """Return the workflow with the limits of ``--max-iterations`` and ``--max-retries`` in all its steps."""
 
-    def adjusted(step: StepSpec) -> StepSpec:
+    def limited(step: StepSpec) -> StepSpec:
         return replace(
             step,
             max_iterations=arguments.max_iterations or step.max_iterations,
             max_attempts=arguments.max_retries or step.max_attempts,
         )
 
-    return replace(spec, steps=tuple(adjusted(step) for step in spec.steps))
+    return replace(spec, steps=tuple(limited(step) for step in spec.steps))
 
 
 def _list(opened: App, arguments: Namespace) -> int:
