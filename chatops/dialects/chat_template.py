@@ -77,6 +77,7 @@ _OWN_HEADERS = {
 }
 """The model's own header by that of another role, where it is neither the same tag nor ``<|assistant|>``."""
 _END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re.IGNORECASE)
+"""Tokens in a row that end messages or calls."""
 
 
 @cache

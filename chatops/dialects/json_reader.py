@@ -85,9 +85,9 @@ def _read_strictly(text: str, start: int) -> JsonRead | None:
     size = _WINDOW
     while True:
         rest = len(text) - start
-        part, begin = (text, start) if rest == len(text) <= size else (text[start : start + size], 0)
+        part = text[start : start + size]
         try:
-            value, end = STRICT_DECODER.raw_decode(part, begin)
+            value, end = STRICT_DECODER.raw_decode(part)
         except json.JSONDecodeError as error:
             if size >= rest or (error.pos < len(part) - _NEAR_END and not error.msg.startswith("Unterminated")):
                 return None
@@ -98,19 +98,19 @@ def _read_strictly(text: str, start: int) -> JsonRead | None:
         if end == len(part) and size < rest and not isinstance(value, dict | list | str):
             # The window may have cut a number.
             return None
-        brackets = part.count("[", begin, end) + part.count("{", begin, end)  # Far quicker than a look at the values.
-        if (brackets > MAX_DEPTH and is_deeper(value, MAX_DEPTH)) or _has_lone_surrogate(part, begin, end, value):
+        brackets = part.count("[", 0, end) + part.count("{", 0, end)  # Far quicker than a look at the values.
+        if (brackets > MAX_DEPTH and is_deeper(value, MAX_DEPTH)) or _has_lone_surrogate(part, end, value):
             return None
-        return JsonRead(value=value, end=start + end - begin)
+        return JsonRead(value=value, end=start + end)
 
 
-def _has_lone_surrogate(text: str, begin: int, end: int, value: JsonValue) -> bool:
-    """Return True if a string in `value` holds a lone surrogate, which no encoding can represent."""
-    escaped = text.find("\\u", begin, end) >= 0
+def _has_lone_surrogate(text: str, end: int, value: JsonValue) -> bool:
+    """Return True if a string in `value`, read from `text[:end]`, has a lone surrogate, which UTF-8 cannot hold."""
+    escaped = text.find("\\u", 0, end) >= 0
     if not escaped and text.isascii():
         return False
     try:
-        (json.dumps(value, ensure_ascii=False) if escaped else text[begin:end]).encode()
+        (json.dumps(value, ensure_ascii=False) if escaped else text[:end]).encode()
     except UnicodeEncodeError:
         return True
     return False

@@ -124,10 +124,10 @@ CUE_REACH = 400
 _MAX_NAME = 128
 """Characters of a tag's name; a longer one is no tag."""
 _NAME = rf"[^\s<>/|｜\"'`=!?]{{1,{_MAX_NAME}}}"
-_OPENS = re.compile(
+_TAG_OPENS = re.compile(
     rf"<[ ]?(?P<name>{_NAME})|\[(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>[\w▁]{{1,80}})[|｜]>"
 )
-_CLOSES = re.compile(
+_TAG_CLOSES = re.compile(
     rf"<\s?/\s?(?P<name>{_NAME})[^<>]{{0,16}}>|\[/(?P<bracket>[^\W\d][\w-]{{0,40}})\]|<[|｜](?P<token>/?[\w▁]{{1,80}})[|｜]>"
 )
 _TAG_MAY_BEGIN = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})?\Z|<[|｜]/?[\w▁]{{0,80}}[|｜]?\Z")
@@ -201,7 +201,7 @@ def span_end(text: str, at: int, runs: list[int], *, final: bool) -> int | Early
         # More text could lengthen a run at the end.
         if is_certain or run.end() < len(text):
             closing.setdefault(run.end() - run.start(), run.end())
-        if runs[0] in closing:
+        if runs[0] in closing:  # The first run that can be closed decides.
             break
     for length in runs:
         if length in closing:
@@ -318,7 +318,7 @@ class OpenTags:
         self._searched = (base + at, base + len(text), final)
         self._last_closings = {
             key: base + tag.start()
-            for tag in _CLOSES.finditer(text, at)
+            for tag in _TAG_CLOSES.finditer(text, at)
             if (key := _closing_key(tag)) and not _is_mentioned(text, tag, final=final)
         }
 
@@ -328,12 +328,12 @@ def read_tag(text: str, start: int, *, final: bool) -> tuple[str, bool] | Early 
 
     Both tags of a pair have the same key. Return None if there is no tag, or a closing one that is only mentioned.
     """
-    if (closing := _CLOSES.match(text, start)) and (key := _closing_key(closing)):
+    if (closing := _TAG_CLOSES.match(text, start)) and (key := _closing_key(closing)):
         mentioned = _is_mentioned(text, closing, final=final)
         if isinstance(mentioned, Early):
             return mentioned
         return None if mentioned else (key, True)
-    opening = _OPENS.match(text, start)
+    opening = _TAG_OPENS.match(text, start)
     may_grow = opening is None or (opening["name"] and opening.end() == len(text) and len(opening["name"]) < _MAX_NAME)
     if may_grow and not final and _TAG_MAY_BEGIN.match(text, start):
         return TOO_EARLY

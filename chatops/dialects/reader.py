@@ -60,7 +60,6 @@ Tried and rejected:
   tools, and the model calls again.
 - Completing truncated calls. `rm -rf /tmp/build` cut after `/tmp` deletes something else.
 - A list of all tags that quote. Models invent them; an unknown pair of tags quotes unless its name announces calls.
-
 """
 
 import re
@@ -85,7 +84,7 @@ from chatops.dialects.formats.base import (
     skip_space,
 )
 from chatops.dialects.formats.json_objects import read_objects
-from chatops.dialects.formats.marked import OPENS, READ_MARK, read_action, read_prompt
+from chatops.dialects.formats.marked import MARK_READERS, TAG_READERS, read_action, read_prompt
 from chatops.dialects.formats.unmarked import may_be_call, read_whole_message
 from chatops.dialects.json_reader import after_match
 from chatops.dialects.literal_text import COMMENT_ENDS, SQUARE_QUOTING_ENDS, result_ends
@@ -326,7 +325,7 @@ def _handle_mark(state: ParserState, mark: re.Match[str]) -> Continuation:
         return begin_quotation(state, mark, SQUARE_QUOTING_ENDS[text])
     if text.startswith("[result "):
         return begin_quotation(state, mark, result_ends(text.split()[1]))
-    return _read_call(state, mark.start(), mark.end(), READ_MARK[text])
+    return _read_call(state, mark.start(), mark.end(), MARK_READERS[text])
 
 
 def _handle_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -338,7 +337,7 @@ def _handle_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
         return mark.end()
     match kind:
         case TagKind.CALL:
-            return _read_call(state, mark.start(), mark.end(), OPENS[word])
+            return _read_call(state, mark.start(), mark.end(), TAG_READERS[word])
         case TagKind.THOUGHT:
             return read_thought_tag(state, mark, word)
         case TagKind.QUOTED:

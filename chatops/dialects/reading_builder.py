@@ -145,15 +145,15 @@ class ReadingBuilder:
                 self._add_unusable(item, block, text, base)
 
     def drain(self) -> list[Segment]:
-        """Return the pieces since the last call of this method, with adjacent pieces of one kind joined."""
+        """Return the segments since the last call of this method, with adjacent ones of one kind joined."""
         joined: list[Segment] = []
-        for kind, pieces in groupby(self._new_segments, key=type):
+        for kind, segments in groupby(self._new_segments, key=type):
             if kind is ContentSegment:
-                joined.append(ContentSegment(text="".join(piece.text for piece in pieces)))
+                joined.append(ContentSegment(text="".join(segment.text for segment in segments)))
             elif kind is ReasoningSegment:
-                joined.append(ReasoningSegment(text="".join(piece.text for piece in pieces)))
+                joined.append(ReasoningSegment(text="".join(segment.text for segment in segments)))
             else:
-                joined += pieces
+                joined += segments
         self._new_segments = []
         return joined
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from chatops.dialects.chat_template import TURN_TAGS
 from chatops.dialects.formats.base import TAG_WORD
 from chatops.dialects.formats.channels import CHANNEL_ENDS
-from chatops.dialects.formats.marked import OPENS, READ_MARK
+from chatops.dialects.formats.marked import MARK_READERS, TAG_READERS
 from chatops.dialects.literal_text import QUOTING_ENDS, SQUARE_QUOTING_ENDS
 from chatops.dialects.thought import CLOSING_WORDS, OPENING_WORDS
 
@@ -46,7 +46,7 @@ KINDS: Mapping[str, TagKind] = {
     **dict.fromkeys(QUOTING_ENDS, TagKind.QUOTED),
     **dict.fromkeys(CLOSING_WORDS, TagKind.THOUGHT_ENDS),
     **dict.fromkeys(OPENING_WORDS, TagKind.THOUGHT),
-    **dict.fromkeys(OPENS, TagKind.CALL),
+    **dict.fromkeys(TAG_READERS, TagKind.CALL),
 }
 """The role of each known tag, by its word in lower case."""
 _PREFIXES = frozenset(
@@ -56,7 +56,7 @@ _PREFIXES = frozenset(
 )
 """All beginnings of known words, the words included."""
 _SPACES = r"[ \t\r]{0,16}"
-_MARKS = (*READ_MARK, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING_ENDS)
+_MARKS = (*MARK_READERS, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING_ENDS)
 
 
 def _mark_pattern(mark: str) -> str:

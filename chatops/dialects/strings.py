@@ -25,6 +25,7 @@ QUOTES = "\"'“”„‘’"
 """The signs that may begin a string."""
 _SINGLE = "'‘’"
 _ENDS = {'"': '"', "'": "'", "“": "“”", "”": "”", "„": "“”", "‘": "’", "’": "’"}
+"""By opening quote: the characters that may end the string."""
 _BODY = {
     quote: re.compile(rf"[^{ends}\\]*+" + possessive(rf"\\.[^{ends}\\]*+"), re.DOTALL) for quote, ends in _ENDS.items()
 }

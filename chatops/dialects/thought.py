@@ -73,18 +73,18 @@ def _read_opening(word: str, text: str, after: int) -> tuple[re.Pattern[str], in
 
     `after` is the end of the word. Return None if the tag opens no thought.
     """
-    thought = _ENDS_OF_TAGS.get(word) or _ENDS_OF_TOKENS[word]
+    ends = _ENDS_OF_TAGS.get(word) or _ENDS_OF_TOKENS[word]
     if word == "|channel":
         begun = _GEMMA_THOUGHT.match(text, after)
         if begun is None:
             return TOO_EARLY if _GEMMA_MAY_BEGIN.match(text, after) else None
-        return (thought, begun.end()) if begun.end() < len(text) else TOO_EARLY
+        return (ends, begun.end()) if begun.end() < len(text) else TOO_EARLY
     tag = _TAG_ENDS.match(text, after)
     if tag is None:
         rest = text[after : after + _MAX_TAG]
         may_end = len(rest) < _MAX_TAG and (not rest or rest[0].isspace()) and "<" not in rest
         return TOO_EARLY if may_end else None
-    return thought, tag.end()
+    return ends, tag.end()
 
 
 class InThought:

@@ -219,7 +219,7 @@ class TaggedArguments:
     def calls(self, calls: Sequence[WrittenCall]) -> str:
         """Return the calls, see `CallSpelling.calls`."""
         blocks: list[str] = []
-        for own, row in groupby(calls, key=_expressible):
+        for own, row in groupby(calls, key=_is_expressible):
             if own:
                 blocks.append(self.before + self.between.join(self._call(call) for call in row) + self.after)
             else:
@@ -240,7 +240,7 @@ class TaggedArguments:
         return fill(self.argument, k=name, t="true" if isinstance(value, str) else "false", v=text)
 
 
-def _expressible(call: WrittenCall) -> bool:
+def _is_expressible(call: WrittenCall) -> bool:
     arguments: Mapping[str, JsonValue] | None = object_of(call.arguments)
     if arguments is None or not is_plain(call.name):
         return False

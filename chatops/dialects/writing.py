@@ -6,8 +6,9 @@
     {"name": "file_read", "arguments": {"path": "a.txt"}}
     </tool_call>
 
-`read_calls` reads back exactly what a writer writes: the same names and values, no repairs. A format is a line in
-`WRITABLE`. Anything that its own spelling cannot express faithfully is spelled in the JSON form of the same family.
+`read_calls` reads back exactly what a writer writes: the same names and values, no repairs. A format is an entry of
+`WRITABLE`, made of the templates of `writers.py`: `%n` and `%s` stand for the name of a call, `%a` for its arguments.
+Calls that a spelling cannot express faithfully are written in the JSON form of the same family (`otherwise`).
 
 A result is sent in a fence:
 
@@ -65,10 +66,11 @@ _DEEPSEEK = JsonItems(
     after="<｜tool▁calls▁end｜>",
     otherwise=HERMES,
 )
-_NAMED = '{"name": %s, "arguments": %a}'
+_CALL_OBJECT = '{"name": %s, "arguments": %a}'
+"""Template of a call as one JSON object, see `JsonItems`."""
 
 
-def nonce_of(secret: str, *texts: str) -> str:
+def fence_number(secret: str, *texts: str) -> str:
     """Return 16 hex digits derived from `secret` and `texts` that occur in none of the `texts`.
 
     `secret` must be unknown to every tool, file and server, and must stay the same for a session.
@@ -79,16 +81,16 @@ def nonce_of(secret: str, *texts: str) -> str:
     attempt = 0
     while True:
         key = f"{attempt}:{secret}".encode("utf-8", "surrogatepass")
-        nonce = hmac.new(key, message, hashlib.sha256).hexdigest()[:_FENCE_DIGITS]
-        if not any(nonce in text for text in texts):
-            return nonce
+        number = hmac.new(key, message, hashlib.sha256).hexdigest()[:_FENCE_DIGITS]
+        if not any(number in text for text in texts):
+            return number
         attempt += 1
 
 
 def fence_result(name: str, content: str, *, outcome: str, secret: str) -> str:
     """Return `content`, unchanged, in the fence of a result of the tool `name`."""
-    nonce = nonce_of(secret, name, content, outcome)
-    return f"[result {nonce} of {plain_name(name)}: {outcome}]\n{content}\n[end of result {nonce}]"
+    number = fence_number(secret, name, content, outcome)
+    return f"[result {number} of {plain_name(name)}: {outcome}]\n{content}\n[end of result {number}]"
 
 
 def tools_prompt(
@@ -162,7 +164,7 @@ class Writer:
     spelling: CallSpelling
     """Spelling of calls anywhere in a message."""
     alone: CallSpelling | None = None
-    """Spelling of calls that are the whole message, in formats that have no opener then."""
+    """Spelling of calls that are the whole message, in formats that write no opening mark then."""
     around: tuple[str, str] = ("", "")
     """Text of the format before and after each result, outside its fence."""
 
@@ -186,7 +188,7 @@ class Writer:
     def results(self, results: Sequence[WrittenResult], *, secret: str) -> str:
         """Return the message after the calls: each result in its own fence, in order.
 
-        `secret` is described at `nonce_of`.
+        `secret` is described at `fence_number`.
         """
         before, after = self.around
         return "\n".join(
@@ -197,7 +199,7 @@ class Writer:
 
 def _json_list(before: str, after: str) -> JsonItems:
     """Return the spelling of calls as one JSON list."""
-    return JsonItems(before=before, item=_NAMED, between=", ", after=after)
+    return JsonItems(before=before, item=_CALL_OBJECT, between=", ", after=after)
 
 
 def _invoke_tags(wrapper: str) -> TaggedArguments:
@@ -338,6 +340,6 @@ WRITABLE: Mapping[str, Writer] = {
         ),
     ),
     # Any model that writes Markdown. Read with lower confidence than the others: documentation looks the same.
-    "json_fenced": Writer(spelling=JsonItems(before="```json\n[", item=_NAMED, between=",\n", after="]\n```")),
+    "json_fenced": Writer(spelling=JsonItems(before="```json\n[", item=_CALL_OBJECT, between=",\n", after="]\n```")),
 }
 """Writers by format name; the comments name the models that were trained on it."""

@@ -284,10 +284,10 @@ def apply_check(draft: StepDraft, phase: CheckingAnswer, facts: AnswerFacts) -> 
             _return_to_model(draft, phase.round_id, phase.purpose, refused)
 
 
-def _return_to_model(draft: StepDraft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
+def _return_to_model(draft: StepDraft, round_id: RoundId, purpose: Purpose, refused: Refused) -> None:
     draft.events.append(
         AnswerRefused(
-            id=number,
+            id=round_id,
             parent_id=draft.state.turn_id,
             reason=refused.message,
             why=refused.why,

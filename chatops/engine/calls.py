@@ -385,7 +385,8 @@ def start_ready_calls(draft: StepDraft) -> None:
 def can_start(draft: StepDraft, index: int) -> bool:
     """Return True if the call may start now.
 
-    All earlier calls must be settled, or the call and all unsettled calls before it must be read-only, or delegate.
+    All earlier calls must be settled. Otherwise it and all unsettled ones before it must be read-only, or all of these
+    must delegate, `MAX_AT_ONCE` at most.
     """
     calls = draft.calls()
     unsettled = [call for call in calls[:index] if not isinstance(call.status, Settled)]
@@ -457,7 +458,5 @@ def tool_time_ms(draft: StepDraft) -> int:
 
 
 def _is_read_only(draft: StepDraft, call: CallState) -> bool:
-    phase = draft.state.phase
-    grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
-    spec = grant.tool(call.call.name)
+    spec = draft.spec(call.call.name)
     return spec is not None and spec.read_only

@@ -31,7 +31,7 @@ A list cannot be sent back in an UNDO: no model is there to continue.
 from dataclasses import replace
 
 from chatops.domain.canonical import JsonValue
-from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
+from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolCall, Verdict
 from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DiscardCopy, InspectCall
 from chatops.engine.state import Containment, ContainmentKind, ContainmentPhase, Finished, InRound
@@ -80,7 +80,7 @@ def copy_for(draft: StepDraft, call: ToolCall) -> str:
         return ""
     if is_apply_round(draft):
         return containment.name
-    spec = _spec(draft, call.name)
+    spec = draft.spec(call.name)
     if spec is None or spec.source != BUILT_IN or not spec.capabilities.reads_workspace:
         return ""
     return "" if spec.read_only and not containment.used else containment.name
@@ -161,9 +161,3 @@ def is_undo(draft: StepDraft) -> bool:
     """Return True if the turn asks to take back what an earlier one changed."""
     containment = draft.state.containment
     return containment is not None and containment.kind is ContainmentKind.UNDO
-
-
-def _spec(draft: StepDraft, tool: str) -> ToolSpec | None:
-    phase = draft.state.phase
-    grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
-    return grant.tool(tool)

@@ -5,8 +5,8 @@ that status (`Started.child`): its pending calls, and whether it is paused. So a
 user is paused too, which ends an unattended run with the pending calls of its children. Decisions on them belong to the
 child's session and never pass through this machine.
 
-A turn is not asked to wait for a child by an own rule: at a restart the tool finds out from the child's stored turn
-whether it has ended. If it has not, the attempt is repeated, and continues that turn.
+Recovery has no rule of its own for a child. At a restart the tool finds out from the child's stored turn whether it has
+ended. If it has not, the attempt is repeated, and continues that turn.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from typing import Any
 
 from chatops.domain.events import ApprovalRequested
 from chatops.domain.messages import AssistantMessage
-from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec, Verdict
+from chatops.domain.tools import CallFacts, ToolCall, ToolResult, Verdict
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import plural
 from chatops.engine.draft import StepDraft
@@ -32,16 +32,15 @@ TOO_MANY_REFUSAL = f"a turn delegates at most {plural(MAX_IN_A_TURN, 'task')}"
 
 def delegates(draft: StepDraft, call: ToolCall) -> bool:
     """Return True if a call is for a child turn."""
-    phase = draft.state.phase
-    spec: ToolSpec | None = phase.proposed_under.tool(call.name) if isinstance(phase, InRound) else None
-    return spec is not None and spec.capabilities.delegates
+    spec = draft.spec(call.name)
+    return isinstance(draft.state.phase, InRound) and spec is not None and spec.capabilities.delegates
 
 
 def child_grant(draft: StepDraft, call: ToolCall) -> Grant | None:
-    """Return what a child turn is compared with and bound by; None for a call that does not delegate.
+    """Return the rights that a child turn is compared with and bound by; None for a call that does not delegate.
 
-    That is what both the grant permits that the call was proposed under and the one in force, without what a step
-    has in an order or once, apart from reading: the step does not see a child's calls.
+    Both the grant that the call was proposed under and the one in force count. Tools in a step's `order` or `once` are
+    left out, unless they only read, because the step does not see a child's calls.
     """
     phase = draft.state.phase
     if not isinstance(phase, InRound) or not delegates(draft, call):
@@ -99,14 +98,10 @@ def refuse_if_limited(draft: StepDraft, call: ToolCall, facts: CallFacts) -> Cal
     """Return `facts` with the reason why the turn may not delegate at all, if there is one."""
     if not delegates(draft, call) or facts.refusal:
         return facts
-    why = (
-        CONTAINED_REFUSAL
-        if draft.state.containment is not None
-        else TOO_MANY_REFUSAL
-        if _delegation_number(draft, call) > MAX_IN_A_TURN
-        else ""
-    )
-    return replace(facts, refusal=why) if why else facts
+    if draft.state.containment is not None:
+        return replace(facts, refusal=CONTAINED_REFUSAL)
+    is_too_many = _delegation_number(draft, call) > MAX_IN_A_TURN
+    return replace(facts, refusal=TOO_MANY_REFUSAL) if is_too_many else facts
 
 
 def _delegation_number(draft: StepDraft, call: ToolCall) -> int:

@@ -9,7 +9,7 @@ from chatops.domain.decisions import RememberedRule
 from chatops.domain.events import CallProposed, Event, Notice, RoundStarted, TurnPaused, TurnStatus
 from chatops.domain.ids import CallId, MessageId, call_id, round_id
 from chatops.domain.messages import Message, NoticeMessage, total
-from chatops.domain.tools import ToolCall, ToolResult
+from chatops.domain.tools import ToolCall, ToolResult, ToolSpec
 from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep, VerdictRecord
 from chatops.engine.state import (
     CallState,
@@ -121,6 +121,11 @@ class StepDraft:
         """Return the calls of the round in progress; empty outside of one."""
         phase = self.state.phase
         return phase.calls if isinstance(phase, InRound | Stopping) else ()
+
+    def spec(self, tool: str) -> ToolSpec | None:
+        """Return the spec of a tool: as the round in progress was proposed under it, else as it is in force."""
+        phase = self.state.phase
+        return (phase.proposed_under if isinstance(phase, InRound) else self.state.grant).tool(tool)
 
     def set_status(self, index: int, status: CallStatus) -> None:
         """Set the status of the `index`-th call of the round."""

@@ -216,8 +216,7 @@ class TurnStep:
     decisions: tuple[DecisionRecord, ...] = ()
     rules: tuple[RememberedRule, ...] = ()
     takes_queued: bool = False
-    """True if the step starts a turn with the oldest queued message of the session. That message
-    then leaves the queue."""
+    """True if the step starts a turn with the oldest queued message of the session, which then leaves the queue."""
     draft: ComposerDraft | None = None
     """The draft without the message that the step starts a turn with."""
 

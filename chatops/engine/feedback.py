@@ -4,7 +4,7 @@ An error is short, precise, and says what to do next. The texts about a call who
 interrupted and may have taken effect) never claim that it had no effect. They stay true whatever follows: a decision of
 the user, a second run, a refusal.
 
-Functions end in the reader: `_error`, `_note` and `_result` are for the model, `_notice` for the user.
+The end of a function's name says who reads its text: `_error`, `_note` and `_result` the model, `_notice` the user.
 """
 
 import re

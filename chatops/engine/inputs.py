@@ -87,14 +87,12 @@ class ToolResultInput:
 
 @frozen_dataclass
 class ReconcileInput:
-    """The tool has checked whether an attempt took effect.
-
-    `result` is set if it did. `repeat` is True if it certainly did not. Otherwise the outcome is unknown.
-    """
+    """The tool has checked whether an attempt took effect. Without `result` and `repeat` the outcome is unknown."""
 
     call_id: CallId
     attempt: int
     result: ToolResult | None
+    """Set if the attempt took effect."""
     repeat: bool = False
     """True if the attempt certainly did not take effect, so that running it again is safe."""
     found: str = ""

@@ -37,11 +37,11 @@ def apply_question_input(
                 said = one_line(question.message, most=_MAX_NOTICE_CHARS)
                 what = f" to open {question.url}" if question.url else ""
                 _notify(draft, f"The MCP server {question.server} asks you{what}, for {call.name}: {said}")
-        case AnswerQuestion(question_id=number):
-            if status.question is not None and status.question.id == number:
+        case AnswerQuestion(question_id=question_id):
+            if status.question is not None and status.question.id == question_id:
                 _answer_question(draft, index, status.question, event)
-        case QuestionWithdrawnInput(question_id=number):
-            if status.question is not None and status.question.id == number:
+        case QuestionWithdrawnInput(question_id=question_id):
+            if status.question is not None and status.question.id == question_id:
                 void_question(draft, index, "the server no longer waits for it")
 
 

@@ -115,13 +115,8 @@ def recover(
                         draft.set_status(index, _mark_as_copied(status))
                     case Started() | Reconciling() as status if copied and _may_run_elsewhere(draft, index):
                         questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
-                        _ask_outcome(
-                            draft,
-                            index,
-                            status,
-                            why=calls.COPIED_REASON,
-                            known=known.get((call.call.id, status.attempt)),
-                        )
+                        interruption = known.get((call.call.id, status.attempt))
+                        _ask_outcome(draft, index, status, why=calls.COPIED_REASON, known=interruption)
                         continue
                     case _:
                         pass
@@ -134,7 +129,7 @@ def _warn_of_interruption(draft: StepDraft, unsent: str) -> None:
         case AwaitingModel(round_id=round_id) if round_id != unsent:
             draft.warn(SENT_AGAIN)
             draft.count_cut_off()
-        case InRound(calls=started) if any(isinstance(call.status, Started | Reconciling) for call in started):
+        case InRound(calls=states) if any(isinstance(call.status, Started | Reconciling) for call in states):
             if not waits_for_child(draft.state):
                 draft.warn(INTERRUPTED)
         case _:
@@ -244,11 +239,7 @@ def _reconcile(draft: StepDraft, index: int, status: Started | Reconciling, know
 
 def _recover_started(draft: StepDraft, index: int, status: Started, known: Interruption | None, *, why: str) -> None:
     call = draft.calls()[index].call
-    spec = draft.state.grant.tool(call.name)
-    phase = draft.state.phase
-    if isinstance(phase, InRound):
-        spec = phase.proposed_under.tool(call.name)
-    stopping = isinstance(phase, Stopping)
+    spec, stopping = draft.spec(call.name), isinstance(draft.state.phase, Stopping)
     elsewhere = _is_on_other_machine(known)
     if containment.is_apply_round(draft):
         _reconcile(draft, index, status, known)

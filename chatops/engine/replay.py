@@ -8,7 +8,7 @@ last turn and for the turns of a run.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from chatops.domain.events import (
     AnswerRefused,
@@ -42,10 +42,7 @@ from chatops.engine.pairing import Results, results_of
 from chatops.engine.state import Finished, InRound, Settled, Started, Stopping, TurnState
 from chatops.engine.view import settled_so_far, tool_started, turn_finished
 from chatops.engine.workflow.progress import run_finished, step_started
-from chatops.engine.workflow.state import RunFinished, RunningStep
-
-if TYPE_CHECKING:
-    from chatops.engine.workflow.state import WorkflowState
+from chatops.engine.workflow.state import RunFinished, RunningStep, WorkflowState
 
 
 def replay(
@@ -57,7 +54,7 @@ def replay(
     model: str,
     pending: Iterable[PendingCall] = (),
     executed: bool = False,
-    run: "WorkflowState | None" = None,
+    run: WorkflowState | None = None,
 ) -> Iterator[Event]:
     """Yield the events of a session.
 
@@ -68,7 +65,7 @@ def replay(
     role = next((message.before for message in messages if isinstance(message, RoleSwitchMessage)), role)
     begun, ended = _run_events(run) if run is not None else ({}, {})
     results = results_of(messages)
-    calls = _Calls(turn, pending, executed=executed)
+    calls = _CallEvents(turn, pending, executed=executed)
     current = ""
     for place, message in enumerate(messages):
         match message:
@@ -121,7 +118,7 @@ def replay_turn(turn: TurnState) -> Iterator[Event]:
     return replay(messages, turn, session_id=turn.session_id, role=role, model=model)
 
 
-class _Calls:
+class _CallEvents:
     """Makes the events of replies and their calls.
 
     Ids of stored calls repeat only if a store was damaged. Ids of events must not, so the later ones get a number.
@@ -195,9 +192,8 @@ class _Calls:
         return call.id if count == 1 else CallId(f"{call.id}#{count}")
 
 
-def _run_events(run: "WorkflowState") -> tuple[Mapping[str, Event], Mapping[str, tuple[Event, ...]]]:
+def _run_events(run: WorkflowState) -> tuple[Mapping[str, Event], Mapping[str, tuple[Event, ...]]]:
     """Return the events before and after each turn of a run, by turn id."""
-    # Loaded here, because a session without a run needs none of it.
     begun: dict[str, Event] = {
         record.turn_id: step_started(run, record.step, record.attempt, record.turn_id)
         for record in run.attempts
@@ -227,7 +223,7 @@ def _run_events(run: "WorkflowState") -> tuple[Mapping[str, Event], Mapping[str,
     return begun, ended
 
 
-def _unstored_events(turn: TurnState, calls: _Calls, *, opened: bool) -> Iterator[Event]:
+def _unstored_events(turn: TurnState, calls: _CallEvents, *, opened: bool) -> Iterator[Event]:
     """Yield what no message of the last turn says: the calls that chatops itself made, and how the turn ended."""
     phase = turn.phase
     if isinstance(phase, InRound | Stopping) and phase.round_id not in calls.rounds:

@@ -45,6 +45,8 @@ LARGEST_REPLY = 0.5
 """Maximum share of the context window reserved for the reply: a default limit may be larger than the window."""
 _SUMMARY = "[chatops] The session so far was replaced by this summary:"
 _SUMMARY_REPLY = "I continue from this summary."
+_TOOL_TOKENS, _MESSAGE_TOKENS, _CALL_CHARS = 12, 4, 40
+"""Estimates of what servers put around each tool and message (tokens) and around each call (characters)."""
 TOKENS_OF_AN_IMAGE = 1_500
 """Estimate: servers scale images down to about this size."""
 SMALL_RESULT_CHARS = 400
@@ -72,7 +74,7 @@ def tokens(text_length: int) -> int:
 
 def tools_tokens(tools: Sequence[ToolSpec]) -> int:
     """Return the estimated tokens of the tools' descriptions."""
-    return sum(tokens(len(tool.schema) + len(tool.description)) + 12 for tool in tools)
+    return sum(tokens(len(tool.schema) + len(tool.description)) + _TOOL_TOKENS for tool in tools)
 
 
 def input_budget(model: ModelTarget) -> int:
@@ -253,14 +255,15 @@ def size(message: Message, *, sees_images: bool = True) -> int:
     image = TOKENS_OF_AN_IMAGE if sees_images else 0
     match message:
         case AssistantMessage():
-            return tokens(len(message.text) + sum(len(c.name) + len(c.arguments) + 40 for c in message.calls)) + 4
+            written = sum(len(call.name) + len(call.arguments) + _CALL_CHARS for call in message.calls)
+            return tokens(len(message.text) + written) + _MESSAGE_TOKENS
         case ToolMessage():
-            return tokens(len(message.content)) + image * _count_images(message.facts.files) + 4
+            return tokens(len(message.content)) + image * _count_images(message.facts.files) + _MESSAGE_TOKENS
         case RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
             return 0
         case UserMessage():
             images = _count_images([file.ref for file in message.files])
-            return tokens(len(message.content)) + image * images + 4
+            return tokens(len(message.content)) + image * images + _MESSAGE_TOKENS
         case _:
             assert_never(message)
 

@@ -353,20 +353,18 @@ def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
     others: list[Problem] = []
     verdicts: list[Problem] = []
     for key, value in read.items():
-        match _NOT_A_LETTER.sub("", key.lower()):
+        word = _NOT_A_LETTER.sub("", key.lower())
+        is_bad = word in _BAD_KEYS and bool(value) and not _means_no(value)
+        match word:
             case "error" | "errors":
                 errors += _read_problems(value)
-            case word if (
-                word in _BAD_KEYS and value and not _means_no(value) and not isinstance(value, bool | int | float)
-            ):
+            case _ if is_bad and not isinstance(value, bool | int | float):
                 others.append(_problem(key, f"it is {_text(value)}"))
-            case word if (word in _GOOD_KEYS and _means_no(value)) or (
-                word in _BAD_KEYS and value and not _means_no(value)
-            ):
+            case _ if is_bad or (word in _GOOD_KEYS and _means_no(value)):
                 verdicts.append(_problem(key, f"it is {_text(value)}"))
-            case word if word in _STATE_KEYS and isinstance(value, str) and value.strip().lower() in _BAD_STATES:
+            case _ if word in _STATE_KEYS and isinstance(value, str) and value.strip().lower() in _BAD_STATES:
                 verdicts.append(_problem(key, f"it is {value}"))
-            case word if word in _COUNT_KEYS and _is_number(value) and value != 0:
+            case _ if word in _COUNT_KEYS and _is_number(value) and value != 0:
                 verdicts.append(_problem(key, f"it is {_text(value)}"))
             case _:
                 pass

@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.shell.harmless import known_reader
+from chatops.shell.harmless import reader_word_count
 from chatops.toolkit.survey import holds_credentials, sensitive
 
 OLDEST = (2, 38)
@@ -148,7 +148,7 @@ def why_not_harmless(cwd: Path, *, program: str, workspace: Path) -> str:
 
 def reads_only(argv: tuple[str, ...]) -> bool:
     """Return True if `argv` starts git directly with a subcommand that only reads."""
-    return argv[:1] == ("git",) and known_reader(argv) > 0
+    return argv[:1] == ("git",) and reader_word_count(argv) > 0
 
 
 def password_in_remotes(argv: tuple[str, ...], *, cwd: Path) -> Path | None:

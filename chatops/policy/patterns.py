@@ -24,9 +24,9 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.tools import CallFacts
 from chatops.shell.effects import Danger, effects
-from chatops.shell.harmless import credential_word, harmless_tail
+from chatops.shell.harmless import harmless_tail, is_credential_word
 from chatops.shell.program_effects import may_run_code
-from chatops.shell.simple_command import bare_name, simple_words
+from chatops.shell.simple_command import is_bare_name, simple_words
 
 STAR = "*"
 """As the last word of a pattern: any further words."""
@@ -118,7 +118,7 @@ def _begins_with(words: tuple[str, ...], facts: CallFacts) -> bool:
     argv = facts.argv or simple_words(facts.command)
     has_star = words[-1:] == (STAR,)
     prefix = words[:-1] if has_star else words
-    return bool(prefix) and (argv[: len(prefix)] if has_star else argv) == prefix and bare_name(argv[0])
+    return bool(prefix) and (argv[: len(prefix)] if has_star else argv) == prefix and is_bare_name(argv[0])
 
 
 def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str:
@@ -152,7 +152,7 @@ def stays_inside(facts: CallFacts) -> bool:
     below = facts.cwd.rstrip("/")
     if any(path != below and not path.startswith(f"{below}/") for path in facts.paths):
         return False
-    return not any(credential_word(path[len(below) :]) for path in facts.paths)
+    return not any(is_credential_word(path[len(below) :]) for path in facts.paths)
 
 
 def _names_a_folder(facts: CallFacts) -> bool:

@@ -36,7 +36,7 @@ from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern,
 from chatops.domain.names import runs_later
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
 from chatops.policy.patterns import STAR, is_literal, matches, stays_inside
-from chatops.shell.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
+from chatops.shell.harmless import reader_word_count, runs_its_arguments, runs_no_workspace_code
 from chatops.shell.simple_command import why_not_simple
 
 SCOPES = tuple(RuleScope)
@@ -160,6 +160,6 @@ def pattern_fault(pattern: ArgumentPattern) -> str:
         return "a rule has to name a program"
     if runs_its_arguments(words):
         return f"the arguments of {words[0]} can run other programs"
-    if len(words) == 1 and not known_reader(words) and words != ("git",):
+    if len(words) == 1 and not reader_word_count(words) and words != ("git",):
         return f"it is not known what {words[0]} does with its arguments; name its first argument too"
     return ""

@@ -24,8 +24,8 @@ from chatops.domain.decisions import (
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
 from chatops.policy.patterns import STAR, is_literal, matches
-from chatops.shell.harmless import known_reader
-from chatops.shell.simple_command import bare_name, simple_words
+from chatops.shell.harmless import reader_word_count
+from chatops.shell.simple_command import is_bare_name, simple_words
 
 _MAX_WIDER = 4
 """Wider patterns that a dialog offers, which has a row for each: the narrowest one and the widest ones."""
@@ -100,7 +100,7 @@ def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
         return ANY_ARGUMENTS
     known = BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES)
     if known.command or (tool not in BUILT_IN_TOOLS and len(match) > 1):
-        if not bare_name(match[0]):
+        if not is_bare_name(match[0]):
             raise ConfigError(
                 f"The first word of match is {match[0]!r}, but a rule for {tool} has to name a program.",
                 advice='Write the words of the command, e.g. ["git", "status", "*"].',
@@ -152,7 +152,7 @@ def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUIL
     exact = suggest_exact(tool, facts, tools=tools)
     wider: list[ArgumentPattern] = []
     match exact:
-        case ArgvPattern(words=words) if fewest := known_reader(words):
+        case ArgvPattern(words=words) if fewest := reader_word_count(words):
             # From all words and a star to as few words as still name a program that only reads.
             prefixes = (words[:count] for count in range(len(words), fewest - 1, -1))
             if matches(ArgvPattern(words=(*words[:fewest], STAR)), facts):
@@ -209,7 +209,7 @@ def _parse_argv(text: str, argument: str) -> ArgvPattern:
     words = simple_words(argument[:-1].rstrip() if has_star else argument)
     if not words:
         raise _unreadable_rule(text, "the command has to be the words of one simple command")
-    if not bare_name(words[0]):
+    if not is_bare_name(words[0]):
         raise _unreadable_rule(text, f"{words[0]!r} is a path, and a rule has to name a program")
     if not has_star and words[-1] == STAR:
         raise _unreadable_rule(text, "a quoted * cannot be the last word")

@@ -14,7 +14,7 @@ from typing import TypeVar
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.shell import program_effects as programs
 from chatops.shell.grammar import Program, Span, Word, parse
-from chatops.shell.harmless import credential_word, interpreter
+from chatops.shell.harmless import is_credential_word, is_interpreter
 
 _T = TypeVar("_T")
 
@@ -209,7 +209,7 @@ class _Collector:
             elif programs.runs_shell_text(name):
                 self.read(text.text, depth=depth + 1, at=at or text.span)
             return
-        if reads_pipe and (interpreter(name) or name in ("eval", "source", ".")) and not programs.runs_a_file(argv):
+        if reads_pipe and (is_interpreter(name) or name in ("eval", "source", ".")) and not programs.runs_a_file(argv):
             self._warn(Danger.RUNS_INPUT, name, at or words[0].span)
         inner = programs.started_words(name, words)
         if not inner:
@@ -236,7 +236,7 @@ class _Collector:
         """Warn about a path of credentials or in the home folder."""
         if "://" in name or any(char.isspace() for char in name):
             return
-        if credential_word(name):
+        if is_credential_word(name):
             self._warn(Danger.SECRET, name, span)
         elif (source or name).startswith(("~", "$HOME", '"$HOME')):
             self._warn(Danger.HOME, source or name, span)
@@ -283,9 +283,9 @@ class _Collector:
         elif name in programs.PACKAGE_MANAGERS:
             verb = next((word for word in argv[1:] if not word.startswith("-")), "")
             if verb in programs.PACKAGE_VERBS or name in programs.PACKAGE_RUNNERS or (name == "yarn" and not verb):
-                words = name if name in programs.PACKAGE_RUNNERS or not verb else f"{name} {verb}"
-                self._need(NeedKind.NETWORK, words)
-                self._warn(Danger.USES_NETWORK, words, span)
+                about = name if name in programs.PACKAGE_RUNNERS or not verb else f"{name} {verb}"
+                self._need(NeedKind.NETWORK, about)
+                self._warn(Danger.USES_NETWORK, about, span)
         elif argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in programs.PACKAGE_VERBS:
             self._need(NeedKind.NETWORK, f"pip {argv[3]}")
             self._warn(Danger.USES_NETWORK, f"pip {argv[3]}", span)

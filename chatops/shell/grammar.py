@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.shell.simple_command import RESERVED, simple_words, visible
+from chatops.shell.simple_command import RESERVED, is_visible, simple_words
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -182,7 +182,7 @@ def _parser() -> "Parser":
 def _why_unclear(command: str, reader: "_Reader", *, error: bool) -> str:
     if error:
         return _NOT_UNDERSTOOD
-    if not visible(command.replace("\n", " ").replace("\t", " ")):
+    if not is_visible(command.replace("\n", " ").replace("\t", " ")):
         return "it has control characters or invisible ones"
     return reader.unclear
 

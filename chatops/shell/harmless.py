@@ -277,15 +277,17 @@ RUNS_ITS_ARGUMENTS = _words(
 """Programs whose arguments are programs, program text, or places to write or send to."""
 
 
-def credential_word(word: str) -> bool:
+def is_credential_word(word: str) -> bool:
     """Return True if a word names a place where secrets usually are, or git's own folder."""
     parts = [part.casefold() for part in _SEPARATORS.split(word)]
     return is_secret(parts) or any(part in _SETTINGS_FOLDERS or may_hold_secrets((part,)) for part in parts)
 
 
-def inside(word: str, *, cwd: str) -> bool:
+def is_inside(word: str, *, cwd: str) -> bool:
     """Return True if no part of a word leaves the folder `cwd`: absolute parts only below it, no ``..``, no ``~``."""
-    if word.startswith("~") or _RESPONSE_FILE.match(word) or ".." in _SEPARATORS.split(word) or credential_word(word):
+    if word.startswith("~") or _RESPONSE_FILE.match(word) or ".." in _SEPARATORS.split(word):
+        return False
+    if is_credential_word(word):
         return False
     below = cwd.rstrip("/")
     if word.startswith("/"):
@@ -314,12 +316,12 @@ def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bo
     return _Arguments(program=program, cwd=cwd).accept(tail)
 
 
-def interpreter(name: str) -> bool:
+def is_interpreter(name: str) -> bool:
     """Return True if a program of this name runs the file given as its first argument."""
     return _INTERPRETER.fullmatch(name) is not None or name in _OTHER_INTERPRETERS
 
 
-def known_reader(argv: Sequence[str]) -> int:
+def reader_word_count(argv: Sequence[str]) -> int:
     """Return how many leading words name a program (and its sub-command) that is known to only read; 0: none."""
     words = launched(tuple(argv))
     if not words:
@@ -333,7 +335,7 @@ def known_reader(argv: Sequence[str]) -> int:
 def runs_its_arguments(argv: Sequence[str]) -> bool:
     """Return True if the program is known to run what its arguments say, or if it cannot be told which one it is."""
     words = launched(tuple(argv))
-    return not words or words[0] in RUNS_ITS_ARGUMENTS or interpreter(words[0])
+    return not words or words[0] in RUNS_ITS_ARGUMENTS or is_interpreter(words[0])
 
 
 def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
@@ -341,7 +343,7 @@ def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
 
     Launchers count as unknown, because ``uv run`` builds the project that it is in.
     """
-    known, words = known_reader(argv), tuple(argv)
+    known, words = reader_word_count(argv), tuple(argv)
     if not known or launched(words) != words or words[0] in RUN_WORKSPACE_CODE:
         return False
     return harmless_tail(prefix=words[:known], tail=words[known:], cwd=cwd)
@@ -349,7 +351,7 @@ def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
 
 def file_words(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the words that a known reader takes as files: operands, and values of its flags, also attached ones."""
-    words = tuple(argv)[known_reader(argv) :]
+    words = tuple(argv)[reader_word_count(argv) :]
     started = launched(tuple(argv))
     program = (GIT.get(started[1]) if started[:1] == ("git",) and len(started) > 1 else None) or (
         PROGRAMS.get(started[0]) if started else None
@@ -384,7 +386,8 @@ def _is_plain(word: str, *, cwd: str) -> bool:
     """Return True for a word that a program is unlikely to take for more than a name."""
     if word in _QUIET_FLAGS:
         return True
-    return _PLAIN_WORD.fullmatch(word) is not None and "::" not in word and "//" not in word and inside(word, cwd=cwd)
+    is_name = _PLAIN_WORD.fullmatch(word) is not None and "::" not in word and "//" not in word
+    return is_name and is_inside(word, cwd=cwd)
 
 
 @dataclass(kw_only=True)
@@ -421,7 +424,7 @@ class _Arguments:
             return False
         texts = 0 if self.pattern_given else self.program.text_operands
         files = self.operands[texts:] + self.values
-        return all(word == "-" or inside(word, cwd=self.cwd) for word in files)
+        return all(word == "-" or is_inside(word, cwd=self.cwd) for word in files)
 
     def _accept_flag(self, word: str, rest: list[str]) -> bool:
         if self.program.single_dash_words:

@@ -33,12 +33,12 @@ _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-def bare_name(word: str) -> bool:
+def is_bare_name(word: str) -> bool:
     """Return True if a program word is a plain ASCII name that is looked up in PATH: no slash, no look-alikes."""
     return _BARE_NAME.fullmatch(word) is not None
 
 
-def visible(text: str) -> bool:
+def is_visible(text: str) -> bool:
     """Return True if every character is visible as what it is: no control, invisible or private-use characters."""
     return all(
         char == " " or (unicodedata.category(char) not in _HIDDEN_CATEGORIES and unicodedata.category(char) != "Zs")
@@ -68,7 +68,7 @@ def _read_words(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...]
     """Return the words and an empty text, or no words and why there are none."""
     if len(command) > MAX_COMMAND_CHARS:
         return (), "is too long"
-    if not visible(command):
+    if not is_visible(command):
         return (), "has several lines or hidden characters"
     words: list[str] = []
     index = 0
@@ -76,19 +76,19 @@ def _read_words(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...]
         if command[index] == " ":
             index += 1
             continue
-        reader = _WordParser(command, index)
-        if fault := reader.read():
+        word = _WordParser(command, index)
+        if fault := word.read():
             return (), fault
-        if not words and (reader.quoted or reader.glob or reader.text in RESERVED or "=" in reader.text):
+        if not words and (word.quoted or word.glob or word.text in RESERVED or "=" in word.text):
             return (), "begins with a word that only a shell understands"
-        if reader.glob:
-            names = _expand_glob(reader, expand)
+        if word.glob:
+            names = _expand_glob(word, expand)
             if not names:
                 return (), "has a name pattern outside of its folder"
             words.extend(names)
         else:
-            words.append(reader.text)
-        index = reader.index
+            words.append(word.text)
+        index = word.index
     return tuple(words), "" if words else "is empty"
 
 

@@ -41,7 +41,7 @@ from chatops.sandbox.execution import (
 from chatops.sandbox.lacks import with_lacks
 from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import differs, parse
-from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched
+from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, is_interpreter, launched
 from chatops.shell.program_effects import LOADS, may_run_code
 from chatops.shell.simple_command import Expand, simple_words
 from chatops.toolkit.base import ToolContext
@@ -320,7 +320,7 @@ def _conftests(folder: str) -> Iterator[str]:
 def _interpreted_words(words: tuple[str, ...]) -> Iterator[str]:
     """Yield the words that an interpreter before them may run as files, whatever their names are."""
     for start, program in enumerate(words):
-        if interpreter(program.rsplit("/", 1)[-1]):
+        if is_interpreter(program.rsplit("/", 1)[-1]):
             for before, word in pairwise(words[start:]):
                 if word.startswith(("-", "+")):
                     continue

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import CallReader, ContentSegment, Reading, ReasoningSegment, Segment, read_calls
-from chatops.dialects.formats.marked import READ_MARK
+from chatops.dialects.formats.marked import MARK_READERS
 from chatops.dialects.scanner import KINDS
 from tests.dialects.examples import CORPUS, SPELLINGS, TOOLS, Wanted
 from tests.dialects.test_corpus import put_together
@@ -18,7 +18,7 @@ OSLO: Wanted = ("get_weather", {"city": "Oslo"})
 TOKENS = [
     *(f"<{word}>" for word in sorted(KINDS)),
     *(f"<{word} " for word in sorted(KINDS)[::5]),
-    *sorted(READ_MARK),
+    *sorted(MARK_READERS),
     *(
         "[ARGS]",
         "[CALL_ID]",

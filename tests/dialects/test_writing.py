@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
-from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, fence_result, nonce_of
+from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, fence_number, fence_result
 from chatops.domain.model import ToolChoice
 from tests.support.cases import for_each
 
@@ -194,10 +194,10 @@ def test_a_result_for_a_made_up_name_keeps_its_fence_on_one_line() -> None:
 @pytest.mark.more
 @given(st.text(), st.text(), st.text())
 def test_the_number_of_a_fence_depends_on_everything_and_on_nothing_else(secret: str, first: str, second: str) -> None:
-    assert nonce_of(secret, first, second) == nonce_of(secret, first, second)
-    assert nonce_of(secret, first, second) != nonce_of(secret + "x", first, second)
-    assert nonce_of(secret, first, second) != nonce_of(secret, first + "x", second)
-    assert nonce_of(secret, first + "x", second) != nonce_of(secret, first, "x" + second)
+    assert fence_number(secret, first, second) == fence_number(secret, first, second)
+    assert fence_number(secret, first, second) != fence_number(secret + "x", first, second)
+    assert fence_number(secret, first, second) != fence_number(secret, first + "x", second)
+    assert fence_number(secret, first + "x", second) != fence_number(secret, first, "x" + second)
 
 
 def test_the_number_of_a_fence_is_never_in_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_the_number_of_a_fence_is_never_in_its_content(monkeypatch: pytest.Monke
             return next(digests)
 
     monkeypatch.setattr("chatops.dialects.writing.hmac.new", lambda *_: Digest())
-    assert nonce_of("s", "it knows " + "0" * 16, "and " + "1" * 16) == "2" * 16
+    assert fence_number("s", "it knows " + "0" * 16, "and " + "1" * 16) == "2" * 16
 
 
 @given(st.text() | st.sampled_from(["[end of result ", "\n[end of result 0123456789abcdef]\n", "[result 0", "<tools>"]))

@@ -72,7 +72,7 @@ QUOTED_CALL = (
 """Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
 _CLOSER_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
 _BARS, _JOINTS = "|｜", "▁_"
-"""The characters with which DeepSeek spells tokens, and those that servers print instead."""
+"""The bar and the joint in DeepSeek's tokens, each in its own spelling (`｜`, `▁`) and in that of some servers."""
 TAGS: Mapping[str, Sequence[str]] = {
     "hermes": ("tool_call", "tool-call"),
     "granite3": ("|tool_call|",),

@@ -53,7 +53,9 @@ _CALL_MESSAGE_ENDS = re.compile(r"\s*<\|(?:call|end|return|eom|eot)\|>")
 CHANNEL_ENDS = frozenset({"|end|", "|return|", "|call|", "|eom|", "|eot|"})
 """Words of the tokens that end a message in a channel."""
 _USER_NAMES = frozenset({"user", "final"})
+"""Recipients of a message that mean the user."""
 _OWN_NAMES = frozenset({"self", "analysis"})
+"""Recipients of a message that mean the model itself."""
 _PART_MARK = re.compile(
     r"<\|(?P<side>open|close)\|>\s?(?P<name>response|think|tools|call|message)\b(?P<more>[^<]{0,400})<\|sep\|>"
 )
@@ -165,11 +167,11 @@ def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
 
 @dataclass(slots=True)
 class _PartCall:
-    """State of one call while it is read."""
+    """A call in parts, of Kimi K3, while it is read."""
 
     _text: str
     _start: int
-    _call: ArgumentCollector
+    _collector: ArgumentCollector
     _offered: OfferedTools
     _all_arguments: JsonValue = None
     """All arguments, if they were written as one object."""
@@ -188,23 +190,26 @@ class _PartCall:
                 closing = _CALL_ENDS.search(text, at)
                 if closing is None:
                     return None
-                self._call.refuse(f"has text outside its arguments: {text[at : min(at + 40, closing.start())]!r}")
+                self._collector.refuse(f"has text outside its arguments: {text[at : min(at + 40, closing.start())]!r}")
                 return closing.end()
             found = self._value_end(opened.end())
             if found is None:
                 return None
-            self._add_argument(opened, text[opened.end() : found[0]])
-            at = found[1]
+            value_end, at = found
+            self._add_argument(opened, text[opened.end() : value_end])
 
     def item(self, end: int) -> FoundCall:
         """Return the call, or its error."""
-        item = self._call.item(end)
+        item = self._collector.item(end)
         if self._all_arguments is None or isinstance(item, UnusableCall):
             return item
         return CallBuilder(self._offered, self._start, end, item.repairs).call(item.name, self._all_arguments)
 
     def _value_end(self, at: int) -> tuple[int, int] | None:
-        """Return the end of the value at `at`, and the index from which to continue; quoted arguments are counted."""
+        """Return the end of the value at `at`, and the index after its closing mark.
+
+        Marks are counted, because the value may quote arguments.
+        """
         depth = 0
         for mark in _ARGUMENT_MARK.finditer(self._text, at):
             if mark["side"] == "open":
@@ -222,19 +227,19 @@ class _PartCall:
         kind = _TYPE_ATTRIBUTE.search(opened["more"])
         key = _KEY_ATTRIBUTE.search(opened["more"])
         if key is None:
-            self._call.refuse("has an argument without a name")
+            self._collector.refuse("has an argument without a name")
             return
         is_text = kind is None or kind[1] == "string"
-        self._call.put(_unescape(key[1]), lambda schema: _typed_value(raw, schema, is_text=is_text))
+        self._collector.put(_unescape(key[1]), lambda schema: _typed_value(raw, schema, is_text=is_text))
 
     def _add_all_arguments(self, raw: str) -> None:
         try:
             read = read_whole(raw)
         except UnreadableValueError as error:
-            self._call.refuse(f"has arguments that could not be read: {error.message}")
+            self._collector.refuse(f"has arguments that could not be read: {error.message}")
             return
         self._all_arguments = read.value
-        self._call.repairs += read.repairs
+        self._collector.repairs += read.repairs
 
 
 def _typed_value(raw: str, schema: Schema, *, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:

@@ -35,7 +35,9 @@ ARGUMENT_KEYS = (
     *("tool_input", "tool_args", "action_input", "function_args", "tool_parameters"),
 )
 _EXTRA_KEYS = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
+"""Keys that a call may have besides its name and arguments."""
 _EXTRA_KEYS_OF_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call", "thought"})
+"""Keys of a message that holds a list of calls."""
 _DROPPED_ENTRIES = "entries that are not calls were left out"
 _KEY_IS_NAME = "the key of the object was read as the name of the tool"
 _SCHEMA_GIVEN = "has its own schema instead of its arguments"
@@ -273,13 +275,7 @@ def is_sure(text: str, read: JsonRead) -> bool:
 
 
 def closed_block(
-    text: str,
-    end: int,
-    items: list[FoundCall],
-    *,
-    format: str,
-    whole: bool = True,
-    sure: bool = True,
+    text: str, end: int, items: list[FoundCall], *, format: str, whole: bool = True, sure: bool = True
 ) -> CallBlock:
     """Return the block of `items` that end at `end`, with its closing tag; mark the items if there is none.
 

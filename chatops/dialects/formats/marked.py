@@ -49,7 +49,7 @@ from chatops.dialects.formats.pythonic import code_call, read_python, read_pytho
 from chatops.dialects.formats.tagged import read_argkey, read_tagged
 from chatops.dialects.reading import DiagnosticKind, UnreadableValueError
 
-_OPENS = re.compile(
+_INNER_TAG_OPENS = re.compile(
     r"<\s?(?:(?:[a-z_]+:)?(?:invoke|function)(?:[\sĠ=]|name=)|[|｜]DSML[|｜]|(?:ifm\||longcat_)?tool_call(?::\w+)?\s*>"
     r"|[|｜]tool[▁_ ]call[▁_ ]begin[|｜]>|\|tool_call_begin\|>|\|plamo:begin_tool)"
     r"|\]<\]minimax\[>\[<",
@@ -112,7 +112,7 @@ _MAX_PLAMO_OPENING = 600
 """Characters, at most, before the arguments of a call of PLaMo."""
 _REACT_NAME = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
 _REACT_MAY_BEGIN = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
-_REACT_INPUT = "Action Input :"
+_REACT_INPUT = "Action Input:"
 _COMMAND_R_FENCE = re.compile(r"[ \t]*\r?\n?\s{0,8}```[ \t]*(?:json)?\s*(?=[\[{])", re.IGNORECASE)
 _COMMAND_R_FENCE_MAY_BEGIN = re.compile(r"[ \t]*\r?\n?\s{0,8}`{0,3}[ \t]*j?s?o?n?\s*\Z", re.IGNORECASE)
 _OBSERVATION = re.compile(r"\s*Observation ?:")
@@ -150,7 +150,7 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
         if _PYTHON_LIST.match(text, inner):
             return read_python(opening, inner, format=_PYTHON_FORMATS.get(word, format))
         return read_objects(text, inner, opening.offered, format=format)
-    if _OPENS.match(text, at):
+    if _INNER_TAG_OPENS.match(text, at):
         return _read_inner_tag(opening, at, format, word)
     if char in "<]" and len(text) - at < _MAX_TAG_END and _TAG_MAY_BEGIN.match(text, at):
         return cut_off_block(text, "", opening.start, format=format)
@@ -201,11 +201,7 @@ def _settle_prose(opening: Opening, at: int, format: str, word: str) -> ParseOut
     closer = closing_tag.search(text, at, at + _MAX_PROSE)
     if closer is None:
         return NOT_HERE if len(text) - at >= _MAX_PROSE else NOT_YET
-    unusable = UnusableCall(
-        kind=DiagnosticKind.UNREADABLE,
-        message=NO_CALL,
-        start=opening.start,
-    )
+    unusable = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=NO_CALL, start=opening.start)
     return CallBlock(end=closer.end(), format=format, items=(unusable,))
 
 
@@ -332,7 +328,7 @@ def read_action(opening: Opening) -> ParseOutcome:
     named = _REACT_NAME.match(text, opening.after)
     if named is None:
         begun = _REACT_MAY_BEGIN.match(text, opening.after)
-        may = begun and (not begun["input"] or _REACT_INPUT.replace(" :", ":").startswith(begun["input"].rstrip()))
+        may = begun and (not begun["input"] or _REACT_INPUT.startswith(begun["input"].rstrip()))
         return NOT_YET if may or _COMMAND_R_FENCE_MAY_BEGIN.match(text, opening.after) else NOT_HERE
     written = named["name"]
     if opening.offered.named(written) is None and not text.startswith("{", skip_fence(text, named.end())):
@@ -381,7 +377,7 @@ def read_prompt(opening: Opening) -> ParseOutcome:
     return _read_without_closer(opening, named["name"], named.end(), format="functionary_v32")
 
 
-_OWN: Mapping[str, ReadCalls] = {
+_OWN_READERS: Mapping[str, ReadCalls] = {
     "gigachat3": _read_after_role,
     "internlm2": _read_action,
     "dsml_v32": _read_dsml,
@@ -399,10 +395,12 @@ def _reader_of(format: str, word: str) -> ReadCalls:
     """Return the reader of what follows the opening tag `<word>`: calls in any grammar, unless it has its own."""
     if word.rpartition(":")[2] in _NAMES_THE_TOOL:
         return partial(_read_function, format=format)
-    return _OWN.get(format) or partial(read_marked, format=format, word=word)
+    return _OWN_READERS.get(format) or partial(read_marked, format=format, word=word)
 
 
-OPENS: Mapping[str, ReadCalls] = {word: _reader_of(format, word) for format, words in TAGS.items() for word in words}
+TAG_READERS: Mapping[str, ReadCalls] = {
+    word: _reader_of(format, word) for format, words in TAGS.items() for word in words
+}
 """The words of all opening tags, each with its reader."""
 FORMATS = frozenset({*TAGS, *MARKS, *_SHARED, *_OF_LINES, *_OF_HEADERS, *_UNMARKED})
 """The names of the formats that can be read."""
@@ -420,15 +418,18 @@ def _read_functools(opening: Opening) -> ParseOutcome:
 
 
 def _read_spaced(opening: Opening) -> ParseOutcome:
+    """Read a DeepSeek token in which `▁` is a space. Unlike the word of a tag, the mark includes its `>`."""
     return read_tokens(replace(opening, after=opening.after - 1))
 
 
-_OF_MARKS: Mapping[str, ReadCalls] = {
+_READERS_AFTER_MARKS: Mapping[str, ReadCalls] = {
     "mistral_json": read_mistral,
     "functools": _read_functools,
     "minimax_m3": read_minimax,
     "deepseek_v3": _read_spaced,
 }
 """The readers of what follows the `MARKS` of each format."""
-READ_MARK: Mapping[str, ReadCalls] = {mark: _OF_MARKS[format] for format, marks in MARKS.items() for mark in marks}
+MARK_READERS: Mapping[str, ReadCalls] = {
+    mark: _READERS_AFTER_MARKS[format] for format, marks in MARKS.items() for mark in marks
+}
 """All opening marks that are not tags, each with its reader."""

@@ -155,7 +155,7 @@ class _GemmaReader:
             return self.read_pairs(at + 1, schema, depth)
         if char == "[":
             return self._read_items(at + 1, schema, depth)
-        if char in ('"', "'") and char:
+        if char in ('"', "'"):
             read = read_value(text, at)
             self.repairs += read.repairs
             return read.value, read.end
@@ -196,7 +196,7 @@ class _GemmaReader:
         raise UnreadableValueError("the text ends before its closing delimiter", at, cut=True)
 
     def _error(self, message: str, at: int) -> UnreadableValueError:
-        if at >= len(self.text) or ("<" in self.text[at : at + 1] and len(self.text) - at < _MAX_MARK):
+        if at >= len(self.text) or (self.text.startswith("<", at) and len(self.text) - at < _MAX_MARK):
             return UnreadableValueError("the text ends in the middle of it", at, cut=True)
         return UnreadableValueError(message, at)
 

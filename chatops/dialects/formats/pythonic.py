@@ -38,7 +38,7 @@ _CODE_ENDS = re.compile(
     rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
 )
 _TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
-_BUILT_IN = ".call"
+_BUILT_IN_SUFFIX = ".call"
 
 
 @frozen_dataclass
@@ -140,13 +140,13 @@ def python_items(calls: Sequence[PythonicCall], offered: OfferedTools) -> list[F
 
 def tool_of(written: str, offered: OfferedTools) -> str:
     """Return the name of the tool in `NAME.call(...)`, as Llama 3 calls its built-in tools; else the name as it is."""
-    return written.removesuffix(_BUILT_IN) if offered.named(written) is None else written
+    return written.removesuffix(_BUILT_IN_SUFFIX) if offered.named(written) is None else written
 
 
 def begins_built_in(written: str, offered: OfferedTools) -> bool:
     """Return True if `NAME.call` of a tool on offer may begin with `written`."""
     name, _, rest = written.rpartition(".")
-    return _BUILT_IN.startswith(f".{rest}") and offered.named(name) is not None
+    return _BUILT_IN_SUFFIX.startswith(f".{rest}") and offered.named(name) is not None
 
 
 def read_python_tag(opening: Opening) -> ParseOutcome:
@@ -161,11 +161,11 @@ def read_python_tag(opening: Opening) -> ParseOutcome:
         return CallBlock(end=at, format="llama3_python_tag", wraps=True)
     ended = _CODE_ENDS.search(text, at)
     end = ended.start() if ended else len(text)
-    calls = _calls_in(text if end == len(text) else text[:end], at, opening.offered)
+    calls = _calls_in(text[:end], at, opening.offered)
     if calls is None:
         item = code_call(text[at:end].rstrip(), opening.offered, start, end)
         return CallBlock(end=end, format="llama3_python_tag", items=(item,), sure=ended is not None)
-    built_in = any(call.name.endswith(_BUILT_IN) for call in calls)
+    built_in = any(call.name.endswith(_BUILT_IN_SUFFIX) for call in calls)
     format = "llama3_builtin" if built_in else "llama3_python_tag"
     items = tuple(python_items(calls, opening.offered))
     return CallBlock(end=end, format=format, items=items, sure=ended is not None)
@@ -179,7 +179,7 @@ def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, 
         return None
     if not calls or skip_space(text, end) < len(text):
         return None
-    if all(offered.named(tool_of(call.name, offered)) or call.name.endswith(_BUILT_IN) for call in calls):
+    if all(offered.named(tool_of(call.name, offered)) or call.name.endswith(_BUILT_IN_SUFFIX) for call in calls):
         return calls
     return None
 

@@ -64,8 +64,8 @@ _OPEN_TAG_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
 _PARAMETER_OPENS = re.compile(_PARAMETER, re.IGNORECASE)
 _PARAMETER_CLOSES = rf"<\s?/\s?{_PREFIX}param(?:eter)?\s*>"
 _CALL_CLOSES = rf"<\s?/\s?{_PREFIX}(?:function|invoke)\s*>"
-_CLOSES_CALL = re.compile(_CALL_CLOSES, re.IGNORECASE)
-_CLOSES_PARAMETER = re.compile(_PARAMETER_CLOSES, re.IGNORECASE)
+_CALL_CLOSING_TAG = re.compile(_CALL_CLOSES, re.IGNORECASE)
+_PARAMETER_CLOSING_TAG = re.compile(_PARAMETER_CLOSES, re.IGNORECASE)
 _OUTER_CLOSES = r"</(?:[\w:|]{0,20}tool_calls?|[\w:]{0,20}function_calls?|[|｜]DSML[|｜][\s\w]{0,16})>"
 _INSIDE_PARAMETER = re.compile(
     rf"(?P<end>{_PARAMETER_CLOSES})|(?P<call_end>{_CALL_CLOSES})|(?P<call>{_CALL})|(?P<parameter>{_PARAMETER})"
@@ -83,7 +83,9 @@ _LOST_PARAMETER_END = "the closing tag of a parameter is missing"
 _LOST_CALL_END = "the closing tag of the function is missing"
 _ARGUMENTS_IN_ONE = "all arguments were in one parameter"
 _IFM = r"(?:ifm\|)?"
+"""Prefix of K2 Horizon's tags."""
 _SUFFIX = r"(?::\w{1,20})?"
+"""Suffix of tags in some models, such as `:opensource`."""
 NAME_OF_CALL = re.compile(
     rf"\s*(?P<name>{NAME})\s*(?=(?P<next><{_IFM}(?:arg_key|tool_sep){_SUFFIX}>|</{_IFM}tool_calls?{_SUFFIX}>|\{{))",
     re.IGNORECASE,
@@ -106,7 +108,7 @@ _LOST_PAIRS_END = "the closing tag of the call is missing"
 
 
 class ArgumentCollector:
-    """State of one call while it is read."""
+    """The arguments of one call while it is read, with the repairs, or the first error."""
 
     __slots__ = ("_offered", "_start", "_unusable", "arguments", "name", "repairs", "schema", "written")
 
@@ -164,11 +166,12 @@ class ArgumentCollector:
 
 @dataclass(slots=True)
 class _TaggedCall:
-    """State of one call while it is read."""
+    """A call with tags of parameters while it is read."""
 
     text: str
     call: ArgumentCollector
     sure: bool = True
+    """True if no further text could change what was read."""
 
     def put(self, key: str, raw: str, *, is_text: bool | None) -> None:
         """Add a parameter. `is_text` is the type that its tag states, None if it states none."""
@@ -255,7 +258,7 @@ def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBl
             if end_of_parameter is None:
                 return cut_off_block(text, reading.call.written, start, format=format)
             at = end_of_parameter
-        elif end := _CLOSES_CALL.match(text, at):
+        elif end := _CALL_CLOSING_TAG.match(text, at):
             item = reading.item(end.end())
             return CallBlock(end=end.end(), format=format, items=(item,), sure=reading.sure)
         elif skipped := _ARGUMENTS_TAG.match(text, at):
@@ -266,7 +269,7 @@ def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBl
         elif at == len(text) or closer_may_come(text, at):
             return cut_off_block(text, reading.call.written, start, format=format)
         else:
-            end = _CLOSES_CALL.search(text, at)
+            end = _CALL_CLOSING_TAG.search(text, at)
             outside = text[at : min(at + 40, end.start() if end else len(text))]
             reading.call.refuse(f"has text outside its parameters: {outside!r}")
             item = reading.item(at)
@@ -282,7 +285,7 @@ def _read_parameter(reading: _TaggedCall, opened: re.Match[str]) -> int | None:
         if close < 0:
             return None
         reading.put(key, text[cdata.end() : close], is_text=True)
-        end = _CLOSES_PARAMETER.match(text, skip_space(text, close + 3))
+        end = _PARAMETER_CLOSING_TAG.match(text, skip_space(text, close + 3))
         return end.end() if end else None
     found = _value_end(reading, key, at)
     if found is None:
@@ -347,8 +350,8 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:
         return cut_off_block(text, written, start, format=format)
     item = call.item(end)
     if closed := _CALL_ENDS.match(text, end):
-        return CallBlock(end=closed.end(), format=format, items=(item,), sure=pairs.ended)
-    return CallBlock(end=end, format=format, items=(with_repair(item, _LOST_PAIRS_END),), sure=pairs.ended)
+        return CallBlock(end=closed.end(), format=format, items=(item,), sure=pairs.sure)
+    return CallBlock(end=end, format=format, items=(with_repair(item, _LOST_PAIRS_END),), sure=pairs.sure)
 
 
 @dataclass(slots=True)
@@ -357,7 +360,7 @@ class _PairReader:
 
     text: str
     call: ArgumentCollector
-    ended: bool = True
+    sure: bool = True
     """True if no further text could change what was read."""
 
     def read(self, at: int) -> int | None:
@@ -384,7 +387,7 @@ class _PairReader:
         found = _CALL_ENDS.search(text, at)
         end = found.start() if found else len(text)
         self.call.refuse(f"has text outside its arguments: {text[at : min(at + 40, end)]!r}")
-        self.ended = found is not None
+        self.sure = found is not None
         return end
 
     def _read_value(self, key: str, at: int) -> int | None:
@@ -421,6 +424,6 @@ class _PairReader:
             elif not quotes:
                 ends, at = call_ends_at(self.text, tag.start(), min_tags=1)
                 if ends:
-                    self.ended = self.ended and at < len(self.text)
+                    self.sure = self.sure and at < len(self.text)
                     return tag.start(), tag.start()
         return None
