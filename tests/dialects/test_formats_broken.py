@@ -253,6 +253,7 @@ TAGGED = [
     '>>>all\nLet me see.\n>>>get_weather\n{"city": "Paris"}',
     'Thought: hm\nAction: get_weather\nAction Input: {"city": "Paris"}\nObservation: sunny\nFinal Answer: sun',
     'Action : get_weather\nAction Input : {"city": "Paris"}',
+    'Action: get_weather\nAction_Input: {"city": "Paris"}',
     'Action: get_weather\nAction Input:\n```json\n{"city": "Paris"}\n```',
     'Action:\n```json\n{"action": "get_weather", "action_input": {"city": "Paris"}}\n```',
     '```tool_code\n[get_weather(city="Paris")]\n```',
@@ -273,7 +274,10 @@ TAGGED = [
 
 @for_each("text", TAGGED)
 def test_spellings_beside_the_usual_one_are_read(text: str) -> None:
-    assert got(read_calls(text, TOOLS)) == [PARIS]
+    reader = CallReader(TOOLS)
+    for char in text:
+        reader.feed(char)
+    assert got(read_calls(text, TOOLS)) == got(reader.close()[1]) == [PARIS]
 
 
 @for_each(

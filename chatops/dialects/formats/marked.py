@@ -328,7 +328,7 @@ def read_action(opening: Opening) -> ParseOutcome:
     named = _REACT_NAME.match(text, opening.after)
     if named is None:
         begun = _REACT_MAY_BEGIN.match(text, opening.after)
-        may = begun and (not begun["input"] or _REACT_INPUT.startswith(begun["input"].rstrip()))
+        may = begun and (not begun["input"] or _REACT_INPUT.startswith(begun["input"].rstrip().replace("_", " ")))
         return NOT_YET if may or _COMMAND_R_FENCE_MAY_BEGIN.match(text, opening.after) else NOT_HERE
     written = named["name"]
     if opening.offered.named(written) is None and not text.startswith("{", skip_fence(text, named.end())):
