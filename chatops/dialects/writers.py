@@ -133,12 +133,12 @@ class JsonItems:
         """Return the calls, see `CallSpelling.calls`."""
         if self.otherwise is not None and not all(_is_regular(call) for call in calls):
             return self.otherwise.calls(calls)
-        return self.before + self.between.join(self._item(call, place) for place, call in enumerate(calls)) + self.after
+        return self.before + self.between.join(self._item(call, index) for index, call in enumerate(calls)) + self.after
 
-    def _item(self, call: WrittenCall, place: int) -> str:
+    def _item(self, call: WrittenCall, index: int) -> str:
         arguments = object_of(call.arguments)
         spelled = inert(call.arguments if arguments is None else arguments)
-        return fill(self.item, s=inert(call.name), n=call.name, i=str(place), a=spelled)
+        return fill(self.item, s=inert(call.name), n=call.name, i=str(index), a=spelled)
 
 
 def _is_regular(call: WrittenCall) -> bool:

@@ -121,6 +121,7 @@ MARKS: Mapping[str, Sequence[str]] = {
 _ALL_MARKS = tuple(mark for marks in MARKS.values() for mark in marks)
 _TAG_WORDS = frozenset(word for words in TAGS.values() for word in words)
 TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
+"""Pattern of the first word of a tag, without `<`: its name, or all of a token such as `|im_end|`."""
 _TAG = re.compile(rf"<[ ]?(?P<word>{TAG_WORD})(?=.)", re.DOTALL)
 
 

@@ -53,6 +53,7 @@ _MAX_INDENT = 64
 """Characters before a tag in which the beginning of its line is looked for."""
 _PREFIX = r"(?:[|｜]DSML[|｜]\s?|steptml:|atem:|antml:)?"
 _KEY = r"""(?:"(?P<{0}1>[^"<>\n]{{1,256}})"|'(?P<{0}2>[^'<>\n]{{1,256}})'|(?P<{0}3>[^\s"'<>=]{{1,256}}))"""
+"""Template of a name in a tag, in double, single or no quotes: one of the groups `{0}1` to `{0}3`."""
 _EQUALS = r"(?:\s*=\s*|[\sĠ]*name\s*=\s*)"
 _NAMED_BY = r"(?:\s*=\s*|(?P<named>[\sĠ]*name)\s*=\s*)"
 _CALL = rf"<\s?{_PREFIX}(?:function|invoke){_NAMED_BY}{_KEY.format('call')}(?:[\sĠ][^<>]{{0,200}})?>"
