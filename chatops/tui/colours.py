@@ -1,4 +1,4 @@
-"""The colours of our two themes and of roles, in full and for terminals with sixteen, and contrast."""
+"""The colours of our two themes and of roles, for terminals with many colours and with sixteen, and their contrast."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -131,7 +131,7 @@ def role_colours(
     """Return a colour for each role, readable on `background`.
 
     `roles` are names with the colour that the registry gives them: a name of `PALETTE`, ``#rrggbb``, or nothing. A role
-    without one gets its default colour, else one that no other role has.
+    without one gets its default colour, else one that no other role has while there are such.
     """
     shade = _DARK if dark else _LIGHT
     wanted = {name: colour or _DEFAULT_ROLE_COLOURS.get(name, "") for name, colour in roles}

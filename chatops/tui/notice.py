@@ -1,6 +1,7 @@
-"""Notices above the message field, and copying, which ends in one.
+"""Notices above the message field, and copying to the clipboard, which shows one.
 
-A notice disappears by itself. With reduced motion it stays until the next key: it may still be read aloud.
+A notice disappears by itself. With reduced motion it stays until the next key, because a screen reader may still be
+reading it aloud.
 
 Copies go through the terminal (OSC 52), and through a program of the desktop for terminals that ignore it. GNOME's
 terminal does not implement OSC 52, and tmux does not pass it on by default.
@@ -23,8 +24,8 @@ from chatops.domain.wording import plural
 
 NOTICE_S = 6
 """Seconds that a notice is shown."""
-_STAYS_S = 86_400
-"""Seconds for notices that a key removes. Textual needs a number."""
+_UNTIL_KEY_S = 86_400
+"""Seconds for notices that the next key removes. Textual needs a number."""
 _PROGRAMS = (
     ("TMUX", ("tmux", "load-buffer", "-w", "-")),
     ("WAYLAND_DISPLAY", ("wl-copy",)),
@@ -32,17 +33,18 @@ _PROGRAMS = (
     ("DISPLAY", ("xsel", "--clipboard", "--input")),
     ("", ("pbcopy",)),
 )
-"""The variable that shows that a program can work, and its command."""
-_TIMEOUT_S = 3
+"""Copying programs: the variable without which each cannot work (empty: none is needed), and its command."""
+_COPY_TIMEOUT_S = 3
+"""Seconds that a copying program may take."""
 _CONTROL_CHARACTER = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def show_notice(
     app: App[Any], text: str, *, severity: Literal["information", "error"] = "information", seconds: float = NOTICE_S
 ) -> str:
-    """Show any text for some seconds, with reduced motion until the next key. Return it as shown."""
+    """Show a text, which is sanitised, for some seconds; with reduced motion until the next key. Return it as shown."""
     shown = sanitize(text)
-    timeout = seconds if getattr(app, "moves", True) else _STAYS_S
+    timeout = seconds if getattr(app, "moves", True) else _UNTIL_KEY_S
     app.notify(shown, severity=severity, markup=False, timeout=timeout)
     return shown
 
@@ -79,13 +81,13 @@ def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _run_copy(command: tuple[str, ...], text: str) -> None:
-    # A program that fails changes nothing: the terminal got the text as well.
+    # A program that fails does not matter: the terminal got the text as well.
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(
             command,
             input=text.encode("utf-8", "replace"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
+            timeout=_COPY_TIMEOUT_S,
             start_new_session=True,
         )

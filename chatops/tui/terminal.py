@@ -1,7 +1,7 @@
-"""The terminal: if it can show screens, with colours or without; and how it calls a user who does not look at it.
+"""The terminal: if it can show screens, with colours or without; and notifications for a user who looks elsewhere.
 
-What is written for that holds words of ours and names of tools and steps in plain ASCII, nothing else: no text of a
-model can reach the terminal this way.
+A notification holds words of ours and names of tools and steps in plain ASCII, nothing else: no text of a model can
+reach the terminal this way.
 """
 
 import os
@@ -15,12 +15,12 @@ _NO_SCREENS = frozenset({"", "dumb", "unknown"})
 _KNOWN_TERMINALS = frozenset(
     {"xterm-256color", "screen-256color", "tmux-256color", "xterm-kitty", "xterm-ghostty", "alacritty"}
 )
-"""Terminals that place the cursor and have colours, so that no 2 ms of the start go into looking them up."""
+"""Terminals that place the cursor and have colours. Looking them up would make the start 2 ms longer."""
 _ESCAPE_START = b"\x1b["
 _MAX_TEXT = 60
-"""Maximum number of characters of a text."""
+"""Maximum number of characters in a notification."""
 _UNSAFE_CHARACTER = r"[^ A-Za-z0-9_.?:,'\"-]"
-"""All but plain characters, of which a terminal obeys none, and no notification reads one as a separator."""
+"""All characters except plain ones. No terminal obeys those, and no notification takes one for a separator."""
 _PUSH_TITLE, _POP_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 """Keep the window's title, and put it back."""
 
@@ -34,17 +34,17 @@ class TerminfoEntry:
 
 
 Lookup = Callable[[str], TerminfoEntry | None]
+"""Returns the entry of a terminal type; None if it is unknown."""
 
 
 @frozen_dataclass
 class TerminalTraits:
-    """Properties of the terminal.
-
-    `problem` says why it can show no screen and what to do instead. `notice` is for the user.
-    """
+    """Properties of the terminal."""
 
     problem: str = ""
+    """Why it can show no screen, and what to do instead; empty if it can."""
     notice: str = ""
+    """What the user should know of it; empty if nothing."""
     colours: bool = True
 
 
@@ -53,7 +53,7 @@ def terminfo(kind: str) -> TerminfoEntry | None:
     if kind in _KNOWN_TERMINALS:
         return TerminfoEntry(places_cursor=True, colours=256)
     try:
-        # Takes two milliseconds, which --help and -p need not spend. Some Pythons are built without it.
+        # Imported here: that takes two milliseconds, which --help and -p need not spend. Some Pythons lack it.
         import curses
     except ImportError:
         return None

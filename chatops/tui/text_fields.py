@@ -44,29 +44,32 @@ def types_invisible(event: events.Key) -> bool:
     return event.character is not None and event.character > "\x9f" and not event.is_printable
 
 
-_PRIVATE = "\U000f0000-\U0010fffd"
-_MASKED = f"{HIDDEN}|[{_PRIVATE}]"
-_MASKS = re.compile(f"[{_PRIVATE}]")
+_FIRST_MASK = 0xF0000
+_PRIVATE_USE = "\U000f0000-\U0010fffd"
+"""The characters from `_FIRST_MASK` on that Unicode leaves to programs, as a range of a pattern."""
+_NEEDS_MASK = f"{HIDDEN}|[{_PRIVATE_USE}]"
+_MASK = re.compile(f"[{_PRIVATE_USE}]")
 HIDDEN_SIGN = "\ufffd"
 """Drawn in place of a hidden character."""
-_masks: dict[str, str] = {}
+_mask_of: dict[str, str] = {}
 """The private-use character that masks each hidden one typed or pasted so far."""
-_unmasked: dict[str, str] = {}
-"""The inverse of `_masks`."""
+_masked_by: dict[str, str] = {}
+"""The inverse of `_mask_of`."""
 
 
 def _mask(found: re.Match[str]) -> str:
-    mask = _masks.get(found[0])
+    """Return the mask of a hidden character; `HIDDEN_SIGN`, which loses it, once there are no masks left."""
+    mask = _mask_of.get(found[0])
     if mask is None:
-        mask = chr(0xF0000 + len(_masks))
-        if not _MASKS.match(mask):
+        mask = chr(_FIRST_MASK + len(_mask_of))
+        if not _MASK.match(mask):
             return HIDDEN_SIGN
-        _masks[found[0]], _unmasked[mask] = mask, found[0]
+        _mask_of[found[0]], _masked_by[mask] = mask, found[0]
     return mask
 
 
 def _unmask(text: str) -> str:
-    return _MASKS.sub(lambda found: _unmasked.get(found[0], found[0]), text)
+    return _MASK.sub(lambda found: _masked_by.get(found[0], found[0]), text)
 
 
 class TextField(_OrderedKeys, TextAreaHooks):
@@ -122,16 +125,16 @@ class TextField(_OrderedKeys, TextAreaHooks):
     def get_line(self, line_index: int) -> Text:
         """Return a line as it is drawn, with `HIDDEN_SIGN` for each mask."""
         line = super().get_line(line_index)
-        masked = [found.start() for found in _MASKS.finditer(line.plain)]
+        masked = [found.start() for found in _MASK.finditer(line.plain)]
         if masked:
-            line.plain = _MASKS.sub(HIDDEN_SIGN, line.plain)
+            line.plain = _MASK.sub(HIDDEN_SIGN, line.plain)
             for at in masked:
                 line.stylize("reverse", at, at + 1)
         return line
 
     def masked(self, text: str) -> str:
         """Return `text` with a mask for each hidden character."""
-        return text if text.isascii() and text.isprintable() else re.sub(_MASKED, _mask, text)
+        return text if text.isascii() and text.isprintable() else re.sub(_NEEDS_MASK, _mask, text)
 
 
 class LineField(_OrderedKeys, InputHooks):

@@ -19,8 +19,8 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 if TYPE_CHECKING:
     from textual.app import App
 
-_STRONG, _EMPHASIS, _STRIKE = Style(bold=True), Style(italic=True), Style(strike=True)
-_NONE, _EMPHATIC = Style(), Style(underline=True)
+_BOLD, _ITALIC, _STRIKE, _UNDERLINED = Style(bold=True), Style(italic=True), Style(strike=True), Style(underline=True)
+_UNSTYLED = Style()
 _FALLBACK_FOREGROUND = Color.parse("#e0e0e0")
 _NO_ROLES: Mapping[str, str] = MappingProxyType({})
 _MIN_DIFFERENCE = 0.3
@@ -32,10 +32,10 @@ With less, the plain background of a panel would be drawn in reverse video too.
 
 @frozen_dataclass
 class Symbols:
-    """Signs that support the words beside them. Each takes one cell, except the ASCII arrow and boxes.
+    """Signs that support the words beside them. Each takes one cell, except the arrow and the boxes of `ASCII`.
 
-    The encoder of output has an ASCII sign for each. `ASCII` holds those that could not be told apart there, and those
-    beside a text of which a dialog shows each character exactly.
+    On a terminal without Unicode, `output_writer` substitutes an ASCII sign of the same width for each. `ASCII` has
+    others where two substitutes could not be told apart, and beside text that a dialog shows character by character.
     """
 
     user: str = "▌"
@@ -94,7 +94,7 @@ def symbols_for(encoding: str | None) -> Symbols:
 
 @frozen_dataclass
 class BlockTheme:
-    """Styles by purpose. All but `code` are foregrounds over the transcript's background."""
+    """Styles by purpose: foregrounds over the transcript's background, except where a background is named."""
 
     text: Style
     muted: Style
@@ -107,14 +107,15 @@ class BlockTheme:
     code: Style
     """Code blocks, with their own background."""
     inline_code: Style
-    user_text: Style = _NONE
+    user_text: Style = _UNSTYLED
     """Background of a message of the user."""
-    added: Style = _NONE
+    added: Style = _UNSTYLED
     """Background of a line that a diff adds."""
-    removed: Style = _NONE
-    added_words: Style = _EMPHATIC
+    removed: Style = _UNSTYLED
+    """Background of a line that a diff removes."""
+    added_words: Style = _UNDERLINED
     """The words of an added line that differ from the line in whose place it stands."""
-    removed_words: Style = _EMPHATIC
+    removed_words: Style = _UNDERLINED
     roles: tuple[tuple[str, Style], ...] = ()
     """The colours of roles by name."""
     base: Style | None = None
@@ -123,8 +124,8 @@ class BlockTheme:
     symbols: Symbols = UNICODE
     spinner: str = ""
     """The signs that follow each other beside what runs. Empty: nothing moves."""
-    strong: Style = _STRONG
-    emphasis: Style = _EMPHASIS
+    strong: Style = _BOLD
+    emphasis: Style = _ITALIC
     strike: Style = _STRIKE
 
     def role(self, name: str) -> Style:
@@ -135,30 +136,31 @@ class BlockTheme:
 def theme_from(
     variables: Mapping[str, str], *, dark: bool, symbols: Symbols = UNICODE, roles: Mapping[str, str] = _NO_ROLES
 ) -> BlockTheme:
-    """Return a theme from Textual's CSS variables. Missing or relative colours become the foreground.
+    """Return a theme from Textual's CSS variables.
 
-    `roles` are the colours of roles by name.
+    A colour that is missing, or relative to another one, becomes the foreground. `roles` are the colours of roles by
+    name.
     """
-    foreground = _color(variables, "foreground", _FALLBACK_FOREGROUND)
-    background = _color(variables, "background", Color.parse("#121212" if dark else "#e0e0e0"))
-    panel = _color(variables, "panel", background)
-    # A colour of the terminal cannot be blended with another one.
-    plain = foreground.ansi is not None or background.ansi is not None
+    foreground = _colour(variables, "foreground", _FALLBACK_FOREGROUND)
+    background = _colour(variables, "background", Color.parse("#121212" if dark else "#e0e0e0"))
+    panel = _colour(variables, "panel", background)
+    # A colour that the terminal chooses (ANSI) cannot be blended with another one.
+    is_ansi = foreground.ansi is not None or background.ansi is not None
 
     def style(name: str, *, bold: bool = False) -> Style:
-        return Style(color=_color(variables, name, foreground).rich_color, bold=bold or None)
+        return Style(color=_colour(variables, name, foreground).rich_color, bold=bold or None)
 
     def background_of(name: str, *, tint: str, share: float) -> Style:
         """Return a background: of the theme, else `share` (0 to 1) of a tint over the background of everything."""
-        if plain:
+        if is_ansi:
             return Style()
-        tinted = background.blend(_color(variables, tint, foreground), share)
-        return Style(bgcolor=_color(variables, name, tinted).rich_color)
+        tinted = background.blend(_colour(variables, tint, foreground), share)
+        return Style(bgcolor=_colour(variables, name, tinted).rich_color)
 
-    words = _EMPHATIC if plain else Style(color=foreground.rich_color)
-    dim = _color(variables, "dim", foreground.blend(background, 0.38))
-    muted = Style(dim=True) if plain else Style(color=dim.rich_color)
-    code = Style() if plain else Style(color=foreground.rich_color, bgcolor=background.blend(panel, 0.7).rich_color)
+    words = _UNDERLINED if is_ansi else Style(color=foreground.rich_color)
+    dim = _colour(variables, "dim", foreground.blend(background, 0.38))
+    muted = Style(dim=True) if is_ansi else Style(color=dim.rich_color)
+    code = Style() if is_ansi else Style(color=foreground.rich_color, bgcolor=background.blend(panel, 0.7).rich_color)
     return BlockTheme(
         text=Style(color=foreground.rich_color),
         muted=muted,
@@ -202,7 +204,8 @@ PLAIN = BlockTheme(
 """A theme without colours."""
 
 
-def _color(variables: Mapping[str, str], name: str, fallback: Color) -> Color:
+def _colour(variables: Mapping[str, str], name: str, fallback: Color) -> Color:
+    """Return the colour of a CSS variable; `fallback` if it is missing, or relative to another colour."""
     try:
         return Color.parse(variables.get(name, ""))
     except ColorParseError:

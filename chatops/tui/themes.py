@@ -5,8 +5,12 @@ The user's own themes are ``themes/NAME.yaml`` in the config folder, with the fi
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
 
 from chatops.config.settings import read_members
 from chatops.domain.errors import ConfigError
@@ -14,17 +18,13 @@ from chatops.tui.colours import DARK, LIGHT, in_sixteen, role_colours
 
 if TYPE_CHECKING:
     from textual.app import App
-from dataclasses import fields
-
-from textual.color import Color, ColorParseError
-from textual.theme import Theme
 
 AUTO = "auto"
 """The choice of `DARK` or `LIGHT` by the terminal's background."""
 _BACKGROUND_ANSWER = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 """The answer of a terminal that is asked for its background (OSC 11): red, green and blue, each of 1 to 4 digits."""
 _THEME_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-"""Pattern of a theme's name: no such name leads out of the folder."""
+"""Pattern of a theme's name. Its file lies in the folder of themes, because the name has no slash and no dot."""
 _VARIABLE_NAME = r"[a-z][a-z0-9-]{0,63}"
 _SHARE = r" (?:100|\d\d?)%$"
 """The end of a colour that is mixed with what is behind it, such as ``$primary 50%``."""
@@ -59,10 +59,11 @@ class Themes:
         sixteen: bool = False,
         folder: Path | None = None,
     ) -> None:
-        """Register our themes. COLORFGBG of `environ` counts until the terminal answers; without it, AUTO is dark.
+        """Register our themes.
 
-        `colours` is False for a terminal without any: roles have none there either. `sixteen` is True for one that has
-        no more. `folder` holds the user's own themes.
+        COLORFGBG of `environ` tells the background until the terminal answers. Without it, the background counts as
+        dark. `colours` is False for a terminal without any, on which roles have none either. `sixteen` is True for a
+        terminal with sixteen colours. `folder` holds the user's own themes.
         """
         self._folder = folder
         self._sixteen = sixteen
@@ -73,6 +74,7 @@ class Themes:
         self._dark = environ.get("COLORFGBG", "").rpartition(";")[2] not in ("7", "15")
         """True if the terminal's background is dark, as far as it is known."""
         self.colours = colours
+        """False for a terminal without colours."""
         self._role_choices: tuple[tuple[str, str], ...] = ()
         """The roles, each with the colour that the registries give it; empty if none."""
         self._cached_role_colours: tuple[object, Mapping[str, str]] = (None, {})
@@ -87,7 +89,7 @@ class Themes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The themes that the user can choose: ours, the user's own, those of Textual."""
+        """The names that the user can choose: AUTO, our themes, the user's own, those of Textual."""
         ours = (AUTO, DARK.name, LIGHT.name)
         users = tuple(name for name in self._user_names() if name not in ours)
         return (*ours, *users, *sorted(self._app.available_themes.keys() - {*ours, *users}))
@@ -196,9 +198,9 @@ def _theme_from(name: str, members: Mapping[str, object]) -> Theme:
 
 
 def _check_variable(key: str, value: object) -> str:
-    """Return the value of a CSS variable. Raises ConfigError if the app's styles cannot use it: that would end the app.
+    """Return the value of a CSS variable: a colour, maybe with a share, or some words for a style.
 
-    It is a colour, maybe with a share, or some words for a style.
+    Raises ConfigError if the app's styles cannot use it, because that would end the app.
     """
     if not re.fullmatch(_VARIABLE_NAME, key):
         raise ConfigError(f"variables: {key!r} is not a valid name. Use small letters, digits and -.")

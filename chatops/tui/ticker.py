@@ -1,7 +1,7 @@
 """One timer for everything on a screen that moves: signs, and the times of what runs.
 
-It runs only while something moves on a screen that is seen, also behind a dialog. A screen at rest, and one with a
-dialog that the turn waits for, write no byte to the terminal.
+The timer runs only while something moves on a screen that is seen, also behind a dialog. A screen on which nothing
+moves, or whose turn waits for a dialog, writes no byte to the terminal.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,10 @@ class Ticker:
     def __init__(self, screen: Screen[Any], *, clock: Callable[[], float]) -> None:
         self._screen = screen
         self._clock = clock
-        self._second = 0
+        self._last_second = 0
         """The whole second of the last tick."""
         self._paused = False
+        """See `update`."""
         self._timer: Timer | None = None
         """None while nothing moves."""
 
@@ -47,6 +48,7 @@ class Ticker:
 
     @property
     def _moving(self) -> list[Moving]:
+        """The widgets to tick; none while the screen is paused or covered."""
         if self._paused or not self._screen.is_current:
             return []
         return [child for child in self._screen.children if isinstance(child, Moving) and child.moves]
@@ -62,9 +64,9 @@ class Ticker:
         if not moving and self._timer is not None:
             self._timer.stop()
             self._timer = None
-        second, self._second = now != self._second, now
+        is_new_second, self._last_second = now != self._last_second, now
         for widget in moving:
-            widget.tick(second=second)
+            widget.tick(second=is_new_second)
 
 
 def frame_at(now: float, frames: str) -> str:

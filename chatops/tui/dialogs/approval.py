@@ -89,10 +89,10 @@ class ApprovalScreen(CallsDialog):
                 self._close()
 
     def _approve_exactly(self, item: ListedCall) -> None:
-        self._remember(item, item.exactly)
+        self._approve_for_session(item, item.exact_pattern)
 
     def _approve_edits(self, item: ListedCall) -> None:
-        self._remember(item, item.edits)
+        self._approve_for_session(item, item.edits_pattern)
 
     def _approve_with_extra(self, item: ListedCall) -> None:
         self._send(item, Approved(extra=item.pending.facts.extra))
@@ -110,7 +110,7 @@ class ApprovalScreen(CallsDialog):
             for item in self._calls.approvable():
                 self._approve(item)
 
-    def _remember(self, item: ListedCall, pattern: ArgumentPattern | None) -> None:
+    def _approve_for_session(self, item: ListedCall, pattern: ArgumentPattern | None) -> None:
         """Approve for the session, unless no such rule can be made: then say why, so that `a` can be chosen."""
         if pattern is None:
             self.show_note("This call has no rule for all edits in its folder. Approve once with a.")
@@ -182,11 +182,11 @@ class ApprovalScreen(CallsDialog):
         if patterns:
             self._ask(item, RuleDialog(offer, patterns, partial(self._session.recorded_calls, item.pending.call.name)))
         else:
-            reason = line(offer.why_not(item.exactly, RuleScope.SESSION))
+            reason = line(offer.why_not(item.exact_pattern, RuleScope.SESSION))
             self.show_note(f"No rule is possible: {reason or 'the arguments contain invisible characters'}.")
 
     def drop(self, item: ListedCall, asked: PendingCall) -> None:
-        """Say that a decision was not sent. Changed arguments stay in the form."""
+        """Say that a decision on `asked` was not sent. Changed arguments stay in the form for what is asked now."""
         self._edits.setdefault(item.pending.digest, {}).update(self._edits.get(asked.digest, {}))
         super().drop(item, asked)
 
@@ -195,7 +195,7 @@ class ApprovalScreen(CallsDialog):
     def show(self) -> None:
         """Draw the shown call."""
         if (item := self._calls.current) is not None and self.can_draw:
-            self.last_seen.open(item)
+            self.last_seen.set_before(item)
         super().show()
 
     def description(self, item: ListedCall, *, details: bool, side_by_side: bool) -> Description:

@@ -73,10 +73,10 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mappi
     return Content(asked)
 
 
-def calls(approvals: ApprovalList) -> Content:
+def call_list(approvals: ApprovalList) -> Content:
     """Return up to `LIST_ROWS` lines around the shown call, each with its mark as a word."""
     items, index = approvals.items, approvals.index
-    # The call after the shown one is on the list too, if there is one.
+    # The list shows one call after the shown one, if there is one, so that the user sees what follows.
     first = max(0, min(index + 2 - LIST_ROWS, len(items) - LIST_ROWS))
     lines = []
     for at, item in enumerate(items[first : first + LIST_ROWS], start=first):
@@ -97,7 +97,7 @@ def describe(
     """Return everything the user has to see, the call first. The details are not part of the payload.
 
     Settings that are as in `before`, which the user has seen, fold into one row. The details name them again. `about`
-    are facts of the session that the call is of.
+    are facts about the session of the call.
     """
     sheet = call_sheet(pending, now=time.time())
     shown, folded = sheet.fold_known(before)
@@ -160,19 +160,19 @@ def _call_rows(pending: PendingCall, facts: Iterable[Fact], *, theme: BlockTheme
 
 
 def _block_rows(fact: Fact, *, tone: RowTone = "quiet") -> Iterator[Row]:
-    """Yield a text of several lines. Each line that somebody else wrote is marked, so that none looks like ours."""
+    """Yield a heading and a text below it. Lines of somebody else are marked, so that none looks like ours."""
     yield from (Row(), Row(text=fact.label[:1].upper() + fact.label[1:], tone="heading"))
     lead = FOREIGN if fact.form is Form.FOREIGN else Row().lead
     yield from (Row(text=line(part), tone=tone, exact=True, lead=lead) for part in fact.value.split("\n"))
 
 
 def _program_rows(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
-    """Yield the command in syntax colours, its risky parts marked. A line with one begins with a sign."""
+    """Yield the command in syntax colours, with its risky parts marked, and a sign before each line that has one."""
     lines = list(command_lines(facts))
     warm_up()
     code = coloured("\n".join(text for text, _ in lines), language=_language(facts), theme=theme)
     # Nothing in the dialog weighs more than what would run.
-    under = Style(bgcolor=theme.code.bgcolor, bold=True)
+    background = Style(bgcolor=theme.code.bgcolor, bold=True)
     yield Row()
     for (text, marks), coloured_line in zip(lines, code.split("\n", allow_blank=True), strict=True):
         colours = (
@@ -185,7 +185,7 @@ def _program_rows(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
             spans=partial(tuple, [*colours, *(Span(*mark) for mark in marks)]),
             lead=f"{theme.symbols.risky} " if marks else "  ",
             lead_style=Style(bold=True) if marks else None,
-            under=under,
+            background=background,
         )
 
 

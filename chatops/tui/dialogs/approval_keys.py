@@ -205,7 +205,10 @@ VIEW_KEYS = "v | f"
 
 
 def call_legend(asked: AskedCall, *, room: Room, unread: str = "") -> KeyLegend:
-    """Return the legend for a call. `unread`: what approving keys do until all of it was read; empty once it was."""
+    """Return the legend for a call. `unread`: what approving keys do until all of it was read; empty once it was.
+
+    The keys that matter most come first. A smaller room leaves out those that the help names too.
+    """
     pending, view_keys = asked.item.pending, f"{VIEW_KEYS} tab"
     unknown, denied, lacks = pending.outcome_unknown, pending.denial is not None, pending.facts.lacks
     lines: tuple[str, ...]

@@ -13,6 +13,7 @@ from chatops.policy.rule_syntax import suggest_exact
 from chatops.runtime.call_sheet import CallSheet, Offer, OfferKey, call_offers, call_sheet
 
 _NOT_RUN = frozenset({Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED})
+"""Outcomes of calls that never ran."""
 
 
 class CallMark(StrEnum):
@@ -57,15 +58,16 @@ def mark_after_edit(event: ToolStarted | ToolFinished) -> CallMark:
 
 @dataclass(slots=True)
 class ListedCall:
-    """One call of the list. `seen`: the whole call has been on screen, for this exact digest."""
+    """One call of the list."""
 
     pending: PendingCall
     mark: CallMark = CallMark.UNDECIDED
     seen: bool = False
+    """True once the whole call has been on screen, for this exact digest."""
     opened: bool = False
-    """True once it was shown, with `before` as it was then."""
+    """True once it was shown. `before` does not change after that."""
     before: CallSheet | None = None
-    """The call that the user has seen before this one; its settings need not be shown again."""
+    """The call that the user had seen last when this one was shown. What is the same in both need not be repeated."""
 
     @property
     def undecided(self) -> bool:
@@ -77,19 +79,19 @@ class ListedCall:
         return next((offer for offer in call_offers(self.pending) if offer.key == key), None)
 
     @property
-    def exactly(self) -> ArgumentPattern:
-        """The pattern that `s` allows for the session: this call and nothing wider."""
+    def exact_pattern(self) -> ArgumentPattern:
+        """The pattern of `s`, which allows this call for the session and nothing wider."""
         return suggest_exact(self.pending.call.name, self.pending.facts)
 
     @property
-    def edits(self) -> ArgumentPattern | None:
-        """The pattern that `S` allows for the session: edits in the folder of the file; None if it is not offered."""
+    def edits_pattern(self) -> ArgumentPattern | None:
+        """The pattern of `S`, which allows edits in the folder of the file for the session; None if not offered."""
         offer = self.offer("S")
         return offer.pattern if offer is not None else None
 
     @property
-    def checked(self) -> bool:
-        """True while the call is checked after an edit."""
+    def is_checking(self) -> bool:
+        """True while the edited call is checked."""
         return self.mark is CallMark.CHECKING
 
 
@@ -100,8 +102,8 @@ class LastSeenCall:
     call_id: CallId | None = None
     sheet: CallSheet | None = None
 
-    def open(self, item: ListedCall) -> None:
-        """Note what the user has seen before this call. One that asks again shows everything."""
+    def set_before(self, item: ListedCall) -> None:
+        """Note in a call that is shown what the user has seen before it: nothing if it asks again, so all is shown."""
         if not item.opened:
             again = item.pending.reason is not AskReason.POLICY or item.pending.call.id == self.call_id
             item.opened, item.before = True, None if again else self.sheet
@@ -180,16 +182,19 @@ class ApprovalList:
 
     def show_first_undecided(self) -> bool:
         """Show the first call without an answer, in call order. Return True if that is another one."""
-        shown, self.index = self.index, 0
+        before, self.index = self.index, 0
         self.show_next_undecided()
-        return self.index != shown
+        return self.index != before
 
     def unseen(self) -> list[ListedCall]:
         """Return the undecided calls whose end has not been on screen."""
         return [item for item in self.undecided if not item.seen]
 
     def approvable(self) -> list[ListedCall]:
-        """Return the calls that "approve the rest" may approve: outcome not unknown, not denied, no further rights."""
+        """Return the calls that "approve the rest" may approve.
+
+        They have no unknown outcome, are not denied by the rights in force, and delegate no further rights.
+        """
         return [
             item
             for item in self.undecided

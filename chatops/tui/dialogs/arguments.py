@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
 _EARLIER_EDIT = " · your earlier edit"
+"""Follows the title while texts of an earlier attempt are shown."""
 _LINES_AROUND = 8
 """Lines of the window that the fields cannot have: frame, title, problem, keys."""
 _MOVES = {"up": -1, "down": 1}
@@ -37,6 +38,7 @@ _ARGUMENT_NAME = re.compile(r"[^.\[]*")
 """The argument that the path of a problem begins with."""
 
 Check = Callable[[str], Awaitable[Sequence[Problem]]]
+"""Returns what is wrong with arguments (JSON); empty if nothing."""
 
 
 class _MultilineField(TextField):
@@ -120,7 +122,7 @@ class ArgumentsForm(Modal[Decision | None]):
     ) -> None:
         """Create the form to edit `arguments` (JSON).
 
-        `check` returns what is wrong with arguments. `kept` holds changed texts by argument, from an earlier attempt
+        `kept` holds changed texts by argument, from an earlier attempt
         and for the next one. `problems` are shown at first.
         """
         super().__init__()
@@ -133,8 +135,11 @@ class ArgumentsForm(Modal[Decision | None]):
         self._loaded: list[str] = []
         """The text of each field before it was edited."""
         self._other: list[str] = []
-        """The texts that ctrl+r puts in place of the present ones: the original or the edited ones; empty if none."""
-        self._judged: list[str] = []
+        """The texts that ctrl+r puts in place of the present ones; empty if there is no other version.
+
+        They are `_loaded` itself while edited texts are shown.
+        """
+        self._texts_checked: list[str] = []
         """The text of each field when its problems were found."""
 
     def compose(self) -> ComposeResult:
@@ -253,8 +258,8 @@ class ArgumentsForm(Modal[Decision | None]):
     def next_or_say(self) -> None:
         """Go to the next field. At the last one, say which key ends the form."""
         if not self.move(1) and not self.query_one("#arguments-problem").display:
-            self._say("", f"This is the last field. {self.SEND.draw()}.")
-            self._judged = self._texts()
+            self._say(None, f"This is the last field. {self.SEND.draw()}.")
+            self._texts_checked = self._texts()
 
     @on(TextArea.Changed)
     @on(Input.Changed)
@@ -262,10 +267,10 @@ class ArgumentsForm(Modal[Decision | None]):
     def forget_problem(self) -> None:
         """Clear the problems of fields whose text has changed since they were found."""
         now = self._texts()
-        for number, judged in enumerate(self._judged):
-            if now[number] != judged:
-                self._say(str(number), "")
-                self._say("", "")
+        for number, checked in enumerate(self._texts_checked):
+            if now[number] != checked:
+                self._say(number, "")
+                self._say(None, "")
 
     # Answering
 
@@ -298,9 +303,9 @@ class ArgumentsForm(Modal[Decision | None]):
         if problems:
             return
         if not self.MAY_BE_UNCHANGED and self._texts() == self._loaded:
-            self._say("", "Nothing is changed. Esc goes back.")
+            self._say(None, "Nothing is changed. Esc goes back.")
             return
-        self._say("", "Checking …")
+        self._say(None, "Checking …")
         arguments = with_values(self._arguments, values)
         self.run_worker(self._checked(arguments), group="check", exclusive=True)
 
@@ -321,22 +326,23 @@ class ArgumentsForm(Modal[Decision | None]):
 
     def _show_problems(self, problems: Sequence[Problem]) -> None:
         """Show each problem below the field that it is about, and the others below all fields."""
-        places = {line(field.name): number for number, field in enumerate(self._fields)}
-        found: dict[str, list[str]] = {"": [], **{str(number): [] for number in places.values()}}
+        numbers = {line(field.name): number for number, field in enumerate(self._fields)}
+        found: dict[int | None, list[str]] = {None: [], **{number: [] for number in numbers.values()}}
         for problem in problems:
-            head = _ARGUMENT_NAME.match(problem.path)
-            place = places.get(problem.path, places.get(head[0] if head else ""))
-            text = problem.message if place is not None else f"{problem.path}: {problem.message}".removeprefix(": ")
-            found["" if place is None else str(place)].append(text)
-        for place_, texts in found.items():
-            self._say(place_, "\n".join(texts))
-        self._judged = self._texts()
-        first = next((number for number in range(len(self._fields)) if found[str(number)]), None)
+            argument = _ARGUMENT_NAME.match(problem.path)
+            number = numbers.get(problem.path, numbers.get(argument[0] if argument else ""))
+            text = problem.message if number is not None else f"{problem.path}: {problem.message}".removeprefix(": ")
+            found[number].append(text)
+        for at, texts in found.items():
+            self._say(at, "\n".join(texts))
+        self._texts_checked = self._texts()
+        first = next((number for number in range(len(self._fields)) if found[number]), None)
         if first is not None:
             self.query_one(f"#field-{first}").focus()
 
-    def _say(self, place: str, text: str) -> None:
-        where = self.query_one(f"#problem-{place}" if place else "#arguments-problem", Static)
+    def _say(self, number: int | None, text: str) -> None:
+        """Show a problem below the field of that number; None: below all fields."""
+        where = self.query_one("#arguments-problem" if number is None else f"#problem-{number}", Static)
         where.update(Content(sanitize(text)))
         where.display = bool(text)
 

@@ -1,6 +1,7 @@
-"""The body of a dialog that decides: title, list of calls, payload, a line for notes, the keys, fitted into the window.
+"""The body of a dialog that decides: title, list of calls, payload, note and keys, fitted into the window.
 
-The payload knows if its end was on the screen. Everything around it gives way before the keys and some of its lines do.
+Where there is no room for all of them, the list of calls goes first, then the note gets shorter. The keys and a part of
+the payload always stay. The payload itself knows if its end was on the screen.
 """
 
 import textwrap
@@ -14,18 +15,21 @@ from textual.widgets import Static
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.tui.dialogs.dialog_keys import Room
+from chatops.tui.dialogs.modal import TALL
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.dialogs.rows import missing_columns
+from chatops.tui.dialogs.rows import too_narrow_for_sides
 from chatops.tui.textual_internals import toast_rows
 
 MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
-NOTE_ROWS = 4
+_MAX_NOTE_LINES = 4
 """Maximum lines of a note, as in ``dialogs.tcss``."""
-MIN_PAYLOAD = 4
-"""Lines of the payload without which the list of calls is left out."""
-_MIN_WIDTH, _MAX_WIDTH = 80, 110
-"""Columns between which a dialog is as wide as its text."""
+_PAYLOAD_LINES_BESIDE_LIST = 4
+"""Lines of the payload that must have room below the list of calls. Otherwise the list is left out."""
+_NARROWEST, _WIDEST = 80, 110
+"""Columns between which a dialog is as wide as its text; as wide as the window if that has fewer."""
+_NARROW_WIDTH, _NARROW_HEIGHT = 50, TALL
+"""Columns and lines of a window below which a dialog fills it, without frame and list of calls."""
 _FRAME_CELLS = 4
 """Cells of a line taken by a dialog's border and padding."""
 _FRAME_LINES = 5
@@ -38,7 +42,7 @@ class DialogFrame:
 
     title: str | Content
     waits: bool = True
-    """False if the subject has its answer, so that keys need no pause."""
+    """True while the subject waits for an answer. Otherwise its keys decide nothing and need no pause."""
     calls: Content | None = None
     """The list of calls, if there are several."""
 
@@ -102,12 +106,13 @@ class DialogBody(Vertical):
         """Columns that the dialog may have: what its text needs; all on the full screen or with two sides."""
         if self.has_class("-full") or self.has_class("-wide"):
             return self.screen.size.width
-        return max(_MIN_WIDTH, min(_MAX_WIDTH, self.payload.widest + 1 + _FRAME_CELLS))
+        # The scrollbar takes a column too.
+        return max(_NARROWEST, min(_WIDEST, self.payload.widest + 1 + _FRAME_CELLS))
 
     def fit(self) -> None:
         """Adapt to the size of the window."""
         size = self.screen.size
-        self.set_class(size.width < 50 or size.height < 16, "-narrow")
+        self.set_class(size.width < _NARROW_WIDTH or size.height < _NARROW_HEIGHT, "-narrow")
         self.set_class(self.too_small, "-too-small")
 
     def _laid_out(self, _: object) -> None:
@@ -126,7 +131,7 @@ class DialogBody(Vertical):
     @property
     def sides_label(self) -> str | None:
         """The label of the key that shows diffs side by side; None if the window is too narrow."""
-        if missing_columns(self.screen.size.width):
+        if too_narrow_for_sides(self.screen.size.width):
             return None
         return "one column" if self.side_by_side else "side by side"
 
@@ -155,12 +160,12 @@ class DialogBody(Vertical):
         self.query_one("#dialog-keys").styles.min_height = key_rows
         height = size.height - toast_rows(self.screen)
         around = _FRAME_LINES + key_rows
-        # Two lines are for the payload, and the empty one above the note.
+        # One line stays for the payload, and one for the empty line above the note.
         around += self._fit_note(note, most=height - around - 2)
+        # The list has an empty line below it. It may go, because the title tells which call is shown.
         list_rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
-        # The keys and some lines of the payload come first; the title tells which call is shown.
-        has_room = not (narrow or self.has_class("-full")) and height - around - list_rows >= MIN_PAYLOAD
-        shows_list = frame.calls is not None and has_room
+        may_have_list = not (narrow or self.has_class("-full"))
+        shows_list = list_rows > 0 and may_have_list and height - around - list_rows >= _PAYLOAD_LINES_BESIDE_LIST
         self._put("#dialog-calls", frame.calls or "", shown=shows_list)
         self._put("#dialog-note", note, shown=bool(note))
         self._put("#dialog-keys", keys)
@@ -189,7 +194,7 @@ class DialogBody(Vertical):
         """Limit the note to `most` lines, but at least one. Return its lines with the empty one above; 0 without it."""
         if not note or self.has_class("-narrow"):
             return 0
-        rows = max(1, min(NOTE_ROWS, most, len(textwrap.wrap(note, self.line_width))))
+        rows = max(1, min(_MAX_NOTE_LINES, most, len(textwrap.wrap(note, self.line_width))))
         self.query_one("#dialog-note").styles.max_height = rows
         return 1 + rows
 
@@ -206,4 +211,5 @@ class DialogBody(Vertical):
         """Show a text in one of the widgets. In a window that is too small, only the one that says so is visible."""
         widget = self.query_one(where, Static)
         widget.update(text if isinstance(text, Content) else Content(text))
-        widget.display = shown and self.too_small == (where == "#dialog-small")
+        fits_window = self.too_small if where == "#dialog-small" else not self.too_small
+        widget.display = shown and fits_window

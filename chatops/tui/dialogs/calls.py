@@ -16,14 +16,14 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.runtime.descriptions import denial_sentence, describe_decision
 from chatops.store.base import DecisionRow
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.approval_frame import calls, heading, reason_question
+from chatops.tui.dialogs.approval_frame import call_list, heading, reason_question
 from chatops.tui.dialogs.approval_keys import AskedCall
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_of
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_of
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
-from chatops.tui.dialogs.rows import Description, line, missing_columns, read_on
+from chatops.tui.dialogs.rows import Description, line, read_on_label, too_narrow_for_sides
 from chatops.tui.keys import KeyLegend
 
 _NOT_FOR_BUDGET = "Only you decide on a budget, each time: a goes on, d ends the turn."
@@ -81,7 +81,7 @@ class CallsDialog(GuardedDialog):
             others = [item for item in changed if item.pending.reason is not AskReason.EDITED]
             which = "This call" if shown in others else "Another call"
             self.note_change(f"{which} has changed since it was shown. Look again." if others else "")
-        elif not (self.acts(KeyKind.VIEW) or (shown and shown.checked)) and self._calls.show_first_undecided():
+        elif not (self.acts(KeyKind.VIEW) or (shown and shown.is_checking)) and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.pause()
         if shown is not None and was_undecided and shown.mark is CallMark.ELSEWHERE and self._calls.open:
@@ -113,7 +113,7 @@ class CallsDialog(GuardedDialog):
             return
         shown = self._calls.current
         # An edited call stays on screen until it was checked.
-        if not (shown is not None and (shown.undecided or shown.checked)) and self._calls.show_next_undecided():
+        if not (shown is not None and (shown.undecided or shown.is_checking)) and self._calls.show_next_undecided():
             answered_here = self.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
             self.pause(KeyKind.DECIDE if answered_here else KeyKind.VIEW)
         self.show()
@@ -225,7 +225,7 @@ class CallsDialog(GuardedDialog):
                     await self._show_decider(item)
         if self.is_attached:
             self.refresh_subject()
-        return ""
+        return ""  # What is wrong was said above.
 
     def _ask_reason(self, item: ListedCall) -> None:
         self._ask(item, reason_question(item.pending))
@@ -259,7 +259,7 @@ class CallsDialog(GuardedDialog):
         item = self._calls.current
         if item is None or not self.can_draw:
             return
-        sides = self.body.side_by_side and not missing_columns(self.size.width)
+        sides = self.body.side_by_side and not too_narrow_for_sides(self.size.width)
         self.body.set_class(sides and self.has_diff(item), "-wide")
         made_from = (item.pending, item.before, self._details, sides, self.app.theme)
         if self._described is None or self._described[0] != made_from:
@@ -287,7 +287,7 @@ class CallsDialog(GuardedDialog):
 
     def listed(self) -> Content:
         """Return the list of calls."""
-        return calls(self._calls)
+        return call_list(self._calls)
 
     def _asked(self, item: ListedCall) -> AskedCall:
         sides = self.body.sides_label if self.has_diff(item) else None
@@ -298,7 +298,7 @@ class CallsDialog(GuardedDialog):
     @property
     def unread(self) -> str:
         """What approving keys do until all of the call was read."""
-        return "" if self.is_read else read_on(self.payload.lines_left, short=self.room is not Room.USUAL)
+        return "" if self.is_read else read_on_label(self.payload.lines_left, short=self.room is not Room.USUAL)
 
     def legend_at_once(self) -> KeyLegend | None:
         """Return the legend for a call that a key of the user has brought up, until the other keys act too."""

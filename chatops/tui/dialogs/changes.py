@@ -13,7 +13,7 @@ from chatops.domain.wording import plural
 from chatops.toolkit.counting import count_work
 from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns
+from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, too_narrow_for_sides
 from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.notice import show_notice
 from chatops.tui.theme import BlockTheme, theme_of
@@ -25,13 +25,13 @@ COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here.
 SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
 _LINES_AROUND = 7
 """Lines of the window outside the changes: the frame, the title, the keys, the empty lines between them."""
-_USUAL_WIDTH = 105
-"""Cells of a line that the usual width of a window has room for."""
+_USUAL_CELLS = 105
+"""Cells of a line up to which the window keeps its usual width."""
 _ALSO_CHANGED_ELSEWHERE = "also changed outside this session"
 
 
 def change_title(change: "Change", diff: DiffRows) -> str:
-    """Return the line about a change that ``/diff`` and the dialogs share: what happened, to which file, how much."""
+    """Return the line about a change in ``/diff`` and in dialogs: what happened, to which file, and how much."""
     return f"{line(change.title)}  {diff.counts if change.diff else ''}".rstrip()
 
 
@@ -55,7 +55,7 @@ class ChangesScreen(Page):
         """The rows in one column for a theme, if they were made beforehand."""
 
     def prepare(self, theme: BlockTheme) -> None:
-        """Make the rows before the screen is opened. Large files take seconds, which are counted. Blocks."""
+        """Make the rows before the screen is opened. Large files take seconds: call it in a thread. Counts its work."""
         with count_work("drawing the changes", unit="line") as counter:
             self._make_diffs(theme)
             counter.expect(sum(diff.length for diff in self._diffs))
@@ -82,7 +82,7 @@ class ChangesScreen(Page):
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it, and offer it where there is."""
-        if self._side_by_side and missing_columns(self.size.width):
+        if self._side_by_side and too_narrow_for_sides(self.size.width):
             self._toggle_sides()
         self._show_keys()
         self.fit()
@@ -91,7 +91,7 @@ class ChangesScreen(Page):
     def fit(self) -> None:
         """Make the window as large as the changes: a few lines leave the transcript in view."""
         view = self.query_one(PayloadView)
-        self.query_one("#changes").set_class(self._side_by_side or view.widest > _USUAL_WIDTH, "-wide")
+        self.query_one("#changes").set_class(self._side_by_side or view.widest > _USUAL_CELLS, "-wide")
         view.styles.height = (
             min(view.total_lines, self.size.height - _LINES_AROUND) if self.size.height >= TALL else None
         )
@@ -124,8 +124,8 @@ class ChangesScreen(Page):
         view.show_row(next(above, 0) if view.top_row else self._heading_rows[-1])
 
     def _toggle_sides(self) -> None:
-        if not self._side_by_side and (missing := missing_columns(self.size.width)):
-            show_notice(self.app, missing)
+        if not self._side_by_side and (reason := too_narrow_for_sides(self.size.width)):
+            show_notice(self.app, reason)
             return
         self._side_by_side = not self._side_by_side
         self._show()
@@ -152,7 +152,7 @@ class ChangesScreen(Page):
         keys = [BACK]
         if len(self._changes) > 1:
             keys.append(KeyHint("n p", "next, previous file"))
-        if not missing_columns(self.size.width):
+        if not too_narrow_for_sides(self.size.width):
             keys.append(KeyHint("|", "one column" if self._side_by_side else "side by side"))
         self.query_one(Legend).show(*keys, SCROLL)
 

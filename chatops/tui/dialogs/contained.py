@@ -30,7 +30,7 @@ from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.question import Question
-from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns, read_on
+from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, read_on_label, too_narrow_for_sides
 from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.theme import BlockTheme, theme_of
 
@@ -269,7 +269,7 @@ class ContainedScreen(GuardedDialog):
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""
         super().on_resize()
-        if self.body.side_by_side and missing_columns(self.size.width):
+        if self.body.side_by_side and too_narrow_for_sides(self.size.width):
             self._toggle_sides()
 
     def _tick(self) -> None:
@@ -411,7 +411,7 @@ class ContainedScreen(GuardedDialog):
         if self.room is Room.USUAL:
             unseen = f"{plural(skipped, 'line')} above not shown" if skipped else f"{plural(below, 'more line')} below"
             return f"read on first: {unseen}"
-        return read_on(skipped or below, short=True)
+        return read_on_label(skipped or below, short=True)
 
     def legend(self, unread: str) -> KeyLegend:
         """Return the legend of keys."""

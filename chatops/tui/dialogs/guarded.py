@@ -23,7 +23,7 @@ from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, keys_by_
 from chatops.tui.dialogs.key_gate import PAUSE_S, Acts, KeyGate, KeyKind, KeyPress, Refused, Waits
 from chatops.tui.dialogs.modal import Modal
 from chatops.tui.dialogs.payload import PayloadView
-from chatops.tui.dialogs.rows import Description, missing_columns, read_on
+from chatops.tui.dialogs.rows import Description, read_on_label, too_narrow_for_sides
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label
 from chatops.tui.notice import show_notice
 
@@ -55,11 +55,11 @@ class GuardedDialog(Modal[None]):
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = ""
     KEYS: ClassVar[tuple[DialogKey, ...]] = ()
-    """What each key does here. All else follows from it."""
+    """The keys of the dialog. The help, the legends and the gate are made from them."""
     by_name: ClassVar[Mapping[str, DialogKey]]
-    """The row of each key."""
+    """The row of each key by its name, those that every dialog has included."""
     DONE: ClassVar[str] = "approved"
-    """What happens to the subject, for a window that is too small to show it."""
+    """Participle of what the dialog does, for the note that a window is too small for it."""
     KEY_GROUP: ClassVar[KeyGroup] = "dialog"
     """The keys that F1 lists first."""
     PAGE_KEY: ClassVar[str] = "Space"
@@ -89,7 +89,7 @@ class GuardedDialog(Modal[None]):
         self.finished = False
         """True once nothing is left to decide."""
         self._built = False
-        """True once there are widgets to draw on. The session continues while the dialog is being built."""
+        """True once there are widgets to draw on. Events of the session arrive before that too."""
         self._not_taken = ""
         """The key that was not taken, and why, until the next one."""
         self._pause_timer: Timer | None = None
@@ -243,7 +243,7 @@ class GuardedDialog(Modal[None]):
             self._release_timer.stop()
 
     def _do(self, outcome: Acts | Waits | Refused) -> None:
-        """Do what the gate says of a key."""
+        """Act on what the gate says of a key."""
         match outcome:
             case Acts(press):
                 self.show_frame()
@@ -327,8 +327,8 @@ class GuardedDialog(Modal[None]):
         self.body.toggle_full()
 
     def _toggle_sides(self) -> None:
-        if not self.body.side_by_side and (missing := missing_columns(self.size.width)):
-            show_notice(self.app, missing)
+        if not self.body.side_by_side and (reason := too_narrow_for_sides(self.size.width)):
+            show_notice(self.app, reason)
         else:
             self.body.side_by_side = not self.body.side_by_side
             self.note = ""
@@ -468,7 +468,7 @@ class GuardedDialog(Modal[None]):
     def unread(self) -> str:
         """What approving keys do until all was read; empty once it was."""
         unread_lines = 0 if self.is_read else self.payload.lines_below
-        return read_on(unread_lines, short=self.room is not Room.USUAL) if unread_lines else ""
+        return read_on_label(unread_lines, short=self.room is not Room.USUAL) if unread_lines else ""
 
     def hints(self, *lines: str, unread: str = "", room: Room | None = None) -> KeyLegend:
         """Return the legend of the keys named in `lines`."""

@@ -79,7 +79,7 @@ class Acts:
 
 @frozen_dataclass(kw_only=False)
 class Waits:
-    """The key acts after so many seconds, if no other key follows: `release` says so."""
+    """The key is held for so many seconds. `release` then returns what it does, if no other key has followed."""
 
     seconds: float
 
@@ -108,7 +108,7 @@ class KeyGate:
         self._missed_until = 0.0
         """Until then a key that decides is refused, because an earlier key was not taken."""
         self._missed_key = ""
-        """The one key that was pressed since the first that was not taken; empty if there were others."""
+        """The key that was not taken, if no other one was pressed since; else empty. It may be pressed again."""
         self._answered_at = 0.0
         """The time of the last key that answered."""
         self._is_typing = True
@@ -179,35 +179,35 @@ class KeyGate:
     # Keys
 
     def take_back(self, now: float, *, unless: str = "") -> Refused | None:
-        """Return the held key as text, because another key or a paste follows it; None if there is none.
+        """Return the held key as text, because another key or a paste follows it; None if no key is held.
 
-        It is kept if the other key is the same one, `unless`.
+        The held key stays held if the key that follows, `unless`, is the same one.
         """
         press = self.held
         if press is None or press.key == unless:
             return None
         self.held, self._is_typing = None, True
-        return self._refused(press, Refusal.EARLY, now, text=press.key * (1 + self._repeats))
+        return self._refuse(press, Refusal.EARLY, now, text=press.key * (1 + self._repeats))
 
     def key(
         self, press: KeyPress, now: float, *, shown_for: float, text: str, at_once: bool, follows: bool
     ) -> Acts | Waits | Refused:
         """Take note of a key, and return what it does.
 
-        `text` is what it types. With `at_once`, it waits for no other key. `follows`: it has followed a held key at
-        once, see `take_back`.
+        `text` is what it types. With `at_once`, it does not wait for a next key. `follows` is True if it has followed a
+        held key at once, see `take_back`.
         """
         if self.held is not None:
             # It is the held key again: `take_back` has refused the held key if this is another one.
             self._repeats += 1
-            return Waits(self._stroke(press.key))
+            return Waits(self._hold_seconds(press.key))
         if refusal := Refusal.EARLY if follows else self._refusal(press, now, shown_for=shown_for):
-            return self._refused(press, refusal, now, text=text)
+            return self._refuse(press, refusal, now, text=text)
         self._is_typing = False
         if at_once:
-            return self._acts(press, now)
+            return self._let_act(press, now)
         self.held, self._repeats = press, 0
-        return Waits(self._stroke(press.key))
+        return Waits(self._hold_seconds(press.key))
 
     def release(self, now: float, *, shown_for: float) -> Acts | Refused | None:
         """Hold no key any more. Return what the held one does, as no other has followed; None if none was held."""
@@ -215,12 +215,12 @@ class KeyGate:
         if press is None:
             return None
         if refusal := Refusal.HELD if self._repeats else self._refusal(press, now, shown_for=shown_for):
-            return self._refused(press, refusal, now)
-        return self._acts(press, now)
+            return self._refuse(press, refusal, now)
+        return self._let_act(press, now)
 
     def wait_again(self) -> Waits:
         """Let the held key wait once more, because keys are on their way."""
-        return Waits(self._stroke(self.held.key if self.held is not None else ""))
+        return Waits(self._hold_seconds(self.held.key if self.held is not None else ""))
 
     def typed(self, now: float) -> None:
         """Take note of a character without a meaning here. It goes to the message, and what follows it at once too."""
@@ -238,12 +238,12 @@ class KeyGate:
         if press is None or press.kind >= KeyKind.SWITCH:
             self._note_miss(press.key if press is not None else "", now)
 
-    def _stroke(self, key: str) -> float:
+    def _hold_seconds(self, key: str) -> float:
         """Return the seconds for which a key is held."""
         may_repeat = self._repeats or (self.last is not None and self.last.key == key)
         return REPEAT_S if may_repeat else STROKE_S
 
-    def _acts(self, press: KeyPress, now: float) -> Acts:
+    def _let_act(self, press: KeyPress, now: float) -> Acts:
         self.last = press
         if press.kind >= KeyKind.DENY:
             self._answered_at = now
@@ -251,7 +251,7 @@ class KeyGate:
             self._note_miss(press.key, now)
         return Acts(press)
 
-    def _refused(self, press: KeyPress, why: Refusal, now: float, *, text: str = "") -> Refused:
+    def _refuse(self, press: KeyPress, why: Refusal, now: float, *, text: str = "") -> Refused:
         self.missed(press, now)
         if not (text and self._is_typing):
             return Refused(press, why)

@@ -13,14 +13,14 @@ from chatops.tui.textual_internals import ErrorBoundary, LateClickHook
 _TYPING_GAP_S = 0.5
 """Maximum seconds between two keys of one text. With more, a letter pressed long before would be put into the text."""
 TALL = 16
-"""Lines of a window from which on it has room for frames and empty lines."""
+"""Lines from which on a window has room for frames and empty lines."""
 
 
 class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
     """A screen whose result counts once: a late key or click cannot close the screen under it."""
 
     VERTICAL_BREAKPOINTS = [(0, "-lowest"), (9, "-low"), (TALL, "-tall")]  # noqa: RUF012
-    """Classes by window height. In a low window, decoration is left out."""
+    """CSS classes by the lines of the window. In a low window, decoration is left out."""
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Close the screen if it is on top. Otherwise do nothing."""
@@ -48,7 +48,7 @@ class Page(Modal[str]):
         self._typed = ""
         """The characters typed last, less than `_TYPING_GAP_S` apart."""
         self._typed_at = 0.0
-        """The time of the last of them, as events have it."""
+        """Time of the last of them, by the clock of Textual's events."""
 
     def act_on_key(self, key: str) -> KeyUse:
         """Act on a key if it means something here, and say so. `key` is a character if it types one, else a name."""

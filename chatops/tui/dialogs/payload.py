@@ -34,6 +34,8 @@ from chatops.tui.dialogs.rows import (
     wrap_row,
 )
 
+_READABLE_WIDTH = GUTTER + 8
+"""Cells below which lines on screen do not count as seen."""
 _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
 """Rich needs one to render. It never writes."""
 
@@ -90,7 +92,7 @@ class PayloadView(ScrollView, can_focus=False):
     def show(self, description: Description, *, key: str, seen: bool) -> None:
         """Show another payload, named `key`, from its top. The same key keeps the scroll position.
 
-        `seen`: it was on the screen to its end before, so it need not be read again.
+        `seen` is True if it was on the screen to its end before, so that it need not be read again.
         """
         is_same = key == self.key
         charset = getattr(self.app, "charset", "utf-8")
@@ -145,7 +147,7 @@ class PayloadView(ScrollView, can_focus=False):
 
     @property
     def total_lines(self) -> int:
-        """Lines at this width, including the model's words."""
+        """Lines at this width, those of the details included."""
         return len(self._lines)
 
     @property
@@ -241,8 +243,8 @@ class PayloadView(ScrollView, can_focus=False):
     def _strip(self, line: Line, width: int) -> Strip:
         """Return one side of a line, or all of it, filled up to `width`."""
         row, base = line.row, self.rich_style
-        under = base + row.under if row.under is not None else base
-        style = under + self.get_component_rich_style(f"payload--{row.tone}", partial=True)
+        background = base + row.background if row.background is not None else base
+        style = background + self.get_component_rich_style(f"payload--{row.tone}", partial=True)
         lead = row.lead_style or self.get_component_rich_style("payload--label", partial=True)
         text = Text(line.text, style, end="")
         for begin, end, span_style in self._spans(row):
@@ -252,9 +254,9 @@ class PayloadView(ScrollView, can_focus=False):
                     span_style = self.get_component_rich_style("payload--risky", partial=True)
                 text.stylize(span_style, max(0, begin - line.start), end - line.start)
         parts = text.render(_CONSOLE) if text.spans else [Segment(line.text, style)]
-        segments = [Segment(line.left, under + lead), *parts]
+        segments = [Segment(line.left, background + lead), *parts]
         strip = Strip(segments, cell_len(line.left) + cell_len(line.text))
-        return strip.adjust_cell_length(width, under)
+        return strip.adjust_cell_length(width, background)
 
     def _spans(self, row: Row) -> Sequence[Span]:
         spans = self._drawn_spans.get(id(row))
@@ -295,7 +297,7 @@ class PayloadView(ScrollView, can_focus=False):
         A caution that was only scrolled past does not count as seen.
         """
         region: Region = self.scrollable_content_region
-        if not self.key or self._wrapped_width != region.width or region.height < 1 or region.width < GUTTER + 8:
+        if not self.key or self._wrapped_width != region.width or region.height < 1 or region.width < _READABLE_WIDTH:
             return
         top, height = self.scroll_offset.y, region.height
         if not self.screen.is_active or self.end_seen:

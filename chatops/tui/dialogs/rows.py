@@ -30,7 +30,7 @@ FOREIGN = "│ "
 
 RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
 _LONG = 500
-"""Characters of a row that no window shows on one line. Where it is broken is found in a faster way."""
+"""Characters of a row that is longer than any window is wide. It is measured and broken in faster ways."""
 BETWEEN = " │ "
 """Stands between the two sides of a row."""
 _MIN_WIDTH_FOR_SIDES = 90
@@ -40,7 +40,7 @@ _MAX_COLOURED = 40_000
 
 
 class Span(NamedTuple):
-    """A part of a row's text, in characters, and its style. No style: it deserves a second look."""
+    """A part of a row's text, in characters, and its style. None marks a risk that deserves a second look."""
 
     begin: int
     end: int
@@ -61,8 +61,8 @@ class Row:
     lead: str = " " * GUTTER
     """Stands before the first line of an exact row without a label."""
     lead_style: Style | None = None
-    under: Style | None = None
-    """Background up to the end of each line."""
+    background: Style | None = None
+    """Style under the text, up to the end of each line."""
     spans: Callable[[], Sequence[Span]] = field(default=tuple, compare=False)
     """Returns the styled parts of the text. Called once the row is drawn."""
     beside: "Row | None" = None
@@ -97,7 +97,7 @@ def shown_in(row: Row, charset: str) -> Row:
 
 
 def line(text: str) -> str:
-    """Return untrusted text on one line with nothing hidden."""
+    """Return untrusted text on one line, with line ends, control and invisible characters made visible."""
     return reveal(text, newlines=False)
 
 
@@ -132,7 +132,7 @@ def wrap_row(row: Row, *, width: int) -> list[Line]:
         return [
             Line(continued if start else row.lead, part, row, start) for start, part in zip(starts, parts, strict=False)
         ]
-    # Nothing in a name that the text holds may begin where labels do.
+    # Further lines of a heading are indented: a name in it must not be able to imitate a label.
     hang = GUTTER if row.tone == "heading" else 0
     return _hanging_lines(row, row.text, _break_words, width=width, hang=hang)
 
@@ -140,7 +140,7 @@ def wrap_row(row: Row, *, width: int) -> list[Line]:
 def _hanging_lines(
     row: Row, text: str, break_text: Callable[[str, int], list[str]], *, width: int, hang: int
 ) -> list[Line]:
-    """Return the lines of a text, all but the first `hang` cells further right."""
+    """Return the lines of a text, with `hang` cells before all but the first."""
     parts = break_text(text, max(1, width))
     if len(parts) > 1 and hang:
         parts = break_text(text, max(1, width - hang))
@@ -199,12 +199,12 @@ def _break_exactly(text: str, width: int) -> list[str]:
     return parts or [""]
 
 
-def read_on(lines_left: int, *, short: bool = False) -> str:
-    """Return what the key of an approval does while so many lines have not been on screen yet."""
+def read_on_label(lines_left: int, *, short: bool = False) -> str:
+    """Return the legend of a key that approves while so many lines have not been on screen yet."""
     return f"read on, {lines_left} more" if short else f"read on first: {plural(lines_left, 'more line')}"
 
 
-def missing_columns(width: int) -> str:
+def too_narrow_for_sides(width: int) -> str:
     """Return why a diff cannot be shown side by side in a window of that width; empty if it can."""
     if width >= _MIN_WIDTH_FOR_SIDES:
         return ""
@@ -230,7 +230,7 @@ class DiffRows:
             "-": (theme.symbols.minus, theme.bad, theme.removed),
             " ": (" ", theme.muted, Style()),
         }
-        """Sign, style and background of a row. Making a style takes longer than the rest of it."""
+        """Shown sign, style and background by the sign of a row. Made once, because making styles is slow."""
         self._digits = len(str(max((max(row.number, row.old) for row in self._rows), default=0)))
         self.length = len(self._rows)
         self.added = sum(row.sign == "+" for row in self._rows)
@@ -238,7 +238,7 @@ class DiffRows:
 
     @property
     def counts(self) -> str:
-        """How many lines are added and removed."""
+        """How many lines are added and removed, such as ``+3 −1``."""
         minus = self._theme.symbols.minus
         parts = [f"+{self.added}" if self.added else "", f"{minus}{self.removed}" if self.removed else ""]
         return " ".join(filter(None, parts)) or plural(0, "changed line")
@@ -265,11 +265,12 @@ class DiffRows:
             start = added_end
 
     def _row(self, at: int, *, old: bool = False) -> Row:
+        """Return a row with its line number, which is that in the old file if `old`."""
         row, theme = self._rows[at], self._theme
         if not row.sign:
             lead = " " * (self._digits + 1)
             return Row(text=f"{lead}{row.text or theme.symbols.ellipsis}", tone="quiet", exact=True, lead="")
-        sign, style, under = self._looks[row.sign]
+        sign, style, background = self._looks[row.sign]
         number = row.old if old else row.number
         return Row(
             text=row.text,
@@ -277,7 +278,7 @@ class DiffRows:
             exact=True,
             lead=f"{number:>{self._digits}} {sign} ",
             lead_style=style,
-            under=under,
+            background=background,
             spans=lambda: self._spans(at),
         )
 

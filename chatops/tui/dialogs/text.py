@@ -1,4 +1,4 @@
-"""A text to read: scrolls, searches, copies, closes. A bar of characters above it shows the shares of a whole.
+"""A page with a text to read, which can be scrolled, searched and copied; and bars of characters that show shares.
 
 A letter names each share, so that a bar can be read without colours and in ASCII, where blocks become number signs.
 """
@@ -24,6 +24,7 @@ from chatops.tui.text_fields import LineField
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
+"""The start of a line, with the sign of an item in a list."""
 _COLUMN_GAP = re.compile(r"\S {2,}(?=\S)")
 """The gap before the next column of a table."""
 _LINES_AROUND = 6
@@ -79,12 +80,16 @@ def bar(size: float, *, most: float, width: int) -> str:
 
 
 def _share_cells(sizes: Sequence[int], *, width: int) -> list[int]:
-    """Return the number of cells of each size: one for each that is not zero, and the others by their shares."""
-    whole, some = sum(sizes), sum(size > 0 for size in sizes)
-    if not whole or width < some:
+    """Return the number of cells of each size: one for each that is not zero, and the others by their shares.
+
+    All are 0 if there is no room for one cell each.
+    """
+    whole, shown = sum(sizes), sum(size > 0 for size in sizes)
+    if not whole or width < shown:
         return [0] * len(sizes)
-    exact = [size / whole * (width - some) for size in sizes]
+    exact = [size / whole * (width - shown) for size in sizes]
     cells = [int(part) + (size > 0) for part, size in zip(exact, sizes, strict=True)]
+    # The cells that rounding down has left go to the largest remainders.
     by_rest = sorted(range(len(sizes)), key=lambda at: exact[at] % 1, reverse=True)
     for at in by_rest[: width - sum(cells)]:
         cells[at] += 1
@@ -127,7 +132,7 @@ class TextScreen(Page):
 
     def on_resize(self) -> None:
         """Limit the height of the text, so that title and keys stay on screen. The window is as large as its text."""
-        if not self._is_whole:
+        if not self._has_parts:
             return
         tall = self.size.height >= TALL
         widest = max(map(cell_len, sanitize(self._text).split("\n"))) + _CELLS_BESIDE
@@ -138,11 +143,11 @@ class TextScreen(Page):
 
     def _show_shares(self) -> None:
         """Draw the bar as wide as the window."""
-        for field in self.query("#text-shares").results(Static):
-            field.update(stacked_bar(self._shares, width=field.content_size.width))
+        for widget in self.query("#text-shares").results(Static):
+            widget.update(stacked_bar(self._shares, width=widget.content_size.width))
 
     @property
-    def _is_whole(self) -> bool:
+    def _has_parts(self) -> bool:
         """False before the parts of the screen are mounted, and once it is being closed."""
         return bool(self.query("#text-body"))
 
@@ -150,7 +155,7 @@ class TextScreen(Page):
         self.call_after_refresh(self._show_rest)
 
     def _show_rest(self) -> None:
-        if not self._is_whole:
+        if not self._has_parts:
             return
         body = self.query_one("#text-body", VerticalScroll)
         rest = int(body.max_scroll_y - body.scroll_y)
@@ -209,10 +214,11 @@ _SCROLLS: dict[str, Callable[[VerticalScroll], None]] = {
 
 
 def found_in(text: str, wanted: str) -> str:
-    """Return the lines that contain `wanted` in any case, each group under the lines it is indented under."""
+    """Return the lines that contain `wanted` in any case, each below the lines that it is indented under."""
     if not wanted:
         return text
     above: list[tuple[int, str]] = []
+    """The lines that the present one is indented under, and not returned yet, each with its indentation."""
     found: list[str] = []
     for line in text.split("\n"):
         depth = len(line) - len(line.lstrip())
@@ -235,46 +241,47 @@ class HangingText(Static):
         super().__init__(draw(text), id=id)
         self._text = text
         self._draw = draw
-        self._broken_at = 0
+        self._wrapped_width = 0
+        """The cells that the text was wrapped for."""
 
     def show(self, text: str) -> None:
         """Show another text."""
         self._text = text
-        self._break()
+        self._wrap()
 
     def on_resize(self, event: events.Resize) -> None:
         """Wrap the text again for a new width."""
-        if self.content_size.width != self._broken_at:
-            self._break()
+        if self.content_size.width != self._wrapped_width:
+            self._wrap()
 
-    def _break(self) -> None:
-        self._broken_at = width = self.content_size.width
+    def _wrap(self) -> None:
+        self._wrapped_width = width = self.content_size.width
         if width:
             self.update(self._draw("\n".join(hanging(line, width=width) for line in self._text.split("\n"))))
 
 
 def key_table(text: str) -> Content:
-    """Draw a table of keys or commands: headings in bold, the first column in the accent, as in legends."""
+    """Return a table of keys or commands with bold headings and, as in legends, its first column in the accent."""
     lines = []
     for line in text.split("\n"):
-        drawn, begin, gap = Content(line), len(line) - len(line.lstrip()), _COLUMN_GAP.search(line)
-        if not begin:
+        drawn, indent, gap = Content(line), len(line) - len(line.lstrip()), _COLUMN_GAP.search(line)
+        if not indent:
             drawn = drawn.stylize("bold")
         elif gap is not None:
-            drawn = drawn.stylize("bold $text-accent", begin, gap.start() + 1)
+            drawn = drawn.stylize("bold $text-accent", indent, gap.start() + 1)
         lines.append(drawn)
     return Content("\n").join(lines)
 
 
 def hanging(line: str, *, width: int) -> str:
-    """Return `line` wrapped at words into lines of at most `width` cells."""
+    """Return `line` wrapped at words into lines of at most `width` cells. Further lines are indented to its column."""
     if cell_len(line) <= width:
         return line
-    begin, first = _hanging_start(line, width=width), _COLUMN_GAP.search(line)
+    begin, first_gap = _hanging_start(line, width=width), _COLUMN_GAP.search(line)
     before, hang = line[:begin], cell_len(line[:begin])
-    if first is not None and begin < first.end():
+    if first_gap is not None and begin < first_gap.end():
         # No room beside the first column: the second one follows it directly, and continues below.
-        line, hang = f"{line[: first.start() + 1]}  {line[first.end() :]}", hang + _BELOW_INDENT
+        line, hang = f"{line[: first_gap.start() + 1]}  {line[first_gap.end() :]}", hang + _BELOW_INDENT
     parts = wrap(Text(line[begin:]), width=width - hang)
     return "\n".join(part.plain for part in prefixed(parts, first=Text(before), rest=Text(" " * hang)))
 

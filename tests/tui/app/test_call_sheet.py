@@ -352,7 +352,7 @@ def test_a_call_that_asks_again_folds_nothing_and_cautions_never_fold(kind: str)
     waiting, again = ApprovalList(), CALLS[kind]
     waiting.refresh([again])
     before = call_sheet(again, now=time.time())
-    LastSeenCall(sheet=before).open(waiting.items[0])
+    LastSeenCall(sheet=before).set_before(waiting.items[0])
     assert waiting.items[0].before is None
     for asked in CALLS.values():
         sheet = call_sheet(asked, now=time.time())
