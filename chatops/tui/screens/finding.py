@@ -191,7 +191,7 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
             return
         self._search = search
         transcript.show_places(search)
-        self._number = search.last_up_to(self._from) if wanted_index is None else search.first_in(wanted_index)
+        self._number = search.last_up_to(self._from) if wanted_index is None else search.first_from(wanted_index)
         self._move(0)
         if not len(search):
             self._show_count("not found")

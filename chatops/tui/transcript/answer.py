@@ -1,7 +1,7 @@
 """Draws an answer while it grows.
 
-Finished segments are drawn when they come into view. The open one is drawn again at each change; if it is long, only
-its end.
+The text is split into segments (`MarkdownSegmenter`). Finished ones are drawn when they come into view. The open one is
+drawn again at each change; if it is long, only its end.
 
 The Markdown parser and pygments are imported after the first paint. Until then text is drawn plain.
 """
@@ -25,9 +25,8 @@ _LONGEST_PARSED = 16_000
 _OPENING_FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 MAX_LINES = 3_000
 """Maximum drawn lines kept of one answer, roughly 5 MB. A single longer segment is kept in full."""
-_MAX_TAIL_LINES = 60
-_MAX_TAIL_CHARS = 6_000
-"""Only the end of an open segment longer than this is drawn until it is finished."""
+_MAX_TAIL_LINES, _MAX_TAIL_CHARS = 60, 6_000
+"""Lines and characters of the end that is drawn of a longer open segment, until it is finished."""
 _FENCE = re.compile(r" *(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _BULLET = re.compile(r" {0,3}[-*+](?:\s|$)")
@@ -70,6 +69,7 @@ class MarkdownSegmenter:
         """True if the last line was empty."""
         self._in_list = False
         self._in_quote = False
+        """True if the segment is a quotation, which code fences do not end."""
         self._first_number: int | None = None
         """The number of the first item of a numbered list; None outside of one."""
         self._fence = ""
@@ -124,12 +124,13 @@ class MarkdownSegmenter:
         self._start_or_continue(line)
         if fence is not None:
             self._fence = fence[1]
-            self._fence_is_block = self._lines == 1 and not self._in_list and not self._in_quote
+            self._fence_is_block = self._lines == 1
 
     def _start_or_continue(self, line: str) -> None:
+        """Count a line of the segment, and note what it says of the segment's kind."""
         number = _NUMBER.match(line)
         if self._lines == 0:
-            self._quote = line.lstrip().startswith(">")
+            self._in_quote = line.lstrip().startswith(">")
         if not self._in_list and (number is not None or _BULLET.match(line)):
             self._in_list = True
             self._first_number = int(number[1]) if number is not None else None
@@ -137,8 +138,11 @@ class MarkdownSegmenter:
         self._after_blank = False
 
     def _cut_before(self, line: str, *, indent: int, fence: bool) -> bool | None:
-        """Return None for no cut before this line, else True if an empty line belongs between the segments."""
-        if fence and indent <= 3 and not self._in_list and not self._quote:
+        """Return None if no segment ends before this line, else True if an empty line belongs between the two.
+
+        `indent` and `fence` say how far the line is indented, and if it is a code fence.
+        """
+        if fence and indent <= 3 and not self._in_list and not self._in_quote:
             return True
         if indent:
             return None
@@ -176,51 +180,55 @@ _TABLE_ROW = re.compile(r" {0,3}\|")
 _DELIMITERS = re.compile(r"[ |:-]*")
 """The row after the heading of a table, complete or not."""
 _UNDERLINE = re.compile(r" {0,3}(?:-+|=+) *")
-"""The first signs of a list or a rule, which would make a heading of the line before them."""
+"""A line that makes a heading of the line before it. It is usually the start of a list or a rule."""
 _TICKS = re.compile(r"`+")
-_BOLD = re.compile(r"(?<![\w*\\`])\*\*(?!\s)(?:(?!\*\*).)*$")
+_OPEN_BOLD = re.compile(r"(?<![\w*\\`])\*\*(?!\s)(?:(?!\*\*).)*$")
 """Bold text that is not closed, up to the end of its line."""
 
 
 def complete_end(source: str, *, fence: str = "") -> str:
     """Return Markdown that is being written as it will probably be, so that no sign is drawn first and then goes.
 
-    Code and bold text of the last line are closed, and a table is one from its first row on. `fence` is that of the
-    code at the end, in which only the begun end of the code is left out.
+    Code and bold text of the last line are closed, and a table is one from its first row on. `fence` is that of code
+    in which the source ends: of a last line that begins the closing fence, nothing is drawn then.
     """
     before, newline, last = source.rpartition("\n")
     if fence:
         return before + newline if set(last.strip()) == {fence[0]} else source
     last = "" if _UNDERLINE.fullmatch(last) or last.strip() == "|" else _close_inline(last)
-    start = before.rfind("\n\n") + 2 if "\n\n" in before else 0
-    rows = (before[start:] + newline + last).rstrip("\n").split("\n")
-    first = len(rows)
-    while first and _TABLE_ROW.match(rows[first - 1]):
-        first -= 1
-    if len(rows) - first in (1, 2):
-        delimiters = "".join(rows[first + 1 :]).rstrip()
-        columns, begun = (row.strip().strip("|").count("|") + 1 for row in (rows[first], delimiters))
+    paragraph_start = before.rfind("\n\n") + 2 if "\n\n" in before else 0
+    lines = (before[paragraph_start:] + newline + last).rstrip("\n").split("\n")
+    heading = len(lines)
+    while heading and _TABLE_ROW.match(lines[heading - 1]):
+        heading -= 1
+    if len(lines) - heading in (1, 2):
+        # A table's heading, alone or with a begun row of delimiters: without all of these it would be drawn as prose.
+        delimiters = "".join(lines[heading + 1 :]).rstrip()
+        columns, begun = (row.strip().strip("|").count("|") + 1 for row in (lines[heading], delimiters))
         if _DELIMITERS.fullmatch(delimiters) and (begun < columns or "-" not in delimiters[-4:]):
-            return before[:start] + "\n".join([*rows[: first + 1], "|" + "---|" * columns])
+            return before[:paragraph_start] + "\n".join([*lines[: heading + 1], "|" + "---|" * columns])
     return before + newline + last
 
 
 def _close_inline(line: str) -> str:
     """Return a line with its code or bold text closed, and without signs at its end that have no text yet."""
     opened, start = "", 0
-    if not _FENCE.match(line):
-        for ticks in _TICKS.finditer(line):
-            opened, start = ("" if ticks[0] == opened else opened, start) if opened else (ticks[0], ticks.end())
+    """The ticks of code that is open, empty if none is, and where the code begins."""
+    for ticks in () if _FENCE.match(line) else _TICKS.finditer(line):
+        if not opened:
+            opened, start = ticks[0], ticks.end()
+        elif ticks[0] == opened:
+            opened = ""
     if opened:
         line = line + opened if line[start:].strip() else line[: start - len(opened)]
-    if line.count("**") % 2 and (bold := _BOLD.search(line)) is not None:
+    if line.count("**") % 2 and (bold := _OPEN_BOLD.search(line)) is not None:
         text = bold[0][2:].rstrip("* ")
         line = line[: bold.start()] + (f"**{text}**" if text else "")
     return line
 
 
 _renderer: "list[ModuleType]" = []
-"""The Markdown renderer, once it is imported."""
+"""The module of the Markdown renderer; empty until it is imported."""
 
 
 def warm_up() -> None:
@@ -341,7 +349,7 @@ class AnswerDrawing:
         self._theme = theme
         self._segmenter = MarkdownSegmenter()
         self._incomplete = False
-        self._finished = SegmentLines(self._segment)
+        self._finished = SegmentLines(self._segment_strips)
 
     def extend(self, text: str) -> None:
         """Add text, without drawing it yet."""
@@ -354,11 +362,12 @@ class AnswerDrawing:
 
     def finished(self) -> SegmentLines:
         """Return the lines that will not change any more. It is the same object each time and only grows."""
+        # The mark of an answer that was cut off is one segment more.
         while self._finished.segments < len(self._segmenter.closed) + self._incomplete:
             self._finished.add()
         return self._finished
 
-    def _segment(self, number: int, gap: bool) -> list[Strip]:
+    def _segment_strips(self, number: int, gap: bool) -> list[Strip]:
         if number < len(self._segmenter.closed):
             segment = self._segmenter.closed[number]
             return self._draw(segment.source, gap=segment.gap and gap)

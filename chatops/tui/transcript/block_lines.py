@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _MAX_LINES, _MAX_CHARACTERS = 12, 2_000
 """The longest message of the user that is shown in full; a longer one is folded to `FOLDED_LINES`."""
 FOLDED_LINES = 6
+"""Lines that stay of a folded message of the user."""
 _LISTS_GRANTS = " (/permissions)"
 """Command that lists suspended grants. Left out if it would take another line."""
 _LAST_THOUGHTS = 12
@@ -171,8 +172,10 @@ def _switch_with(block: RoleSwitchMessage, *, width: int, theme: BlockTheme, gai
             text.append(f" {signs.dot} ", theme.muted).append(one_line(content), style)
     if block.suspended and text.cell_len + len(_LISTS_GRANTS) <= width - GUTTER - 1:
         text.append(_LISTS_GRANTS, theme.muted)
-    if block.model and text.cell_len + len(block.model) + 12 <= width:
-        text.append(f" {signs.dot} model {one_line(block.model)}", theme.muted)
+    model = f" {signs.dot} model {one_line(block.model)}"
+    # The last three cells are for the indentation, and a sign of the rule.
+    if block.model and text.cell_len + len(model) + 3 <= width:
+        text.append(model, theme.muted)
     # Its first line starts in the gutter.
     indent = Text(" " * (GUTTER + 1), end="")
     lines = prefixed(wrap(text, width=width - GUTTER - 1), first=Text(end=""), rest=indent)

@@ -192,8 +192,8 @@ def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
     return ops
 
 
-_NORMAL = Ending()
-"""The end of a call about whose end nothing is known."""
+_UNKNOWN_ENDING = Ending()
+"""For a call about whose end nothing is known."""
 
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
@@ -252,7 +252,7 @@ def finished_card(card_id: str, call: CallEnd, *, own: bool = False) -> ToolCard
 
 
 def _end_of(call: CallEnd) -> CardEnd:
-    ending = call.facts.ending or _NORMAL
+    ending = call.facts.ending or _UNKNOWN_ENDING
     failed = call.outcome is Outcome.FAILED
     ran = failed or call.outcome is Outcome.SUCCESS
     by_user = call.outcome is Outcome.SUCCESS and call.facts.source is ResultSource.USER
@@ -275,7 +275,7 @@ def _output_of_program(call: CallEnd) -> str:
         case Outcome.INTERRUPTED | Outcome.UNKNOWN:
             return content[len(content) - facts.so_far :]
         case Outcome.SUCCESS | Outcome.FAILED if is_program or (call.outcome is Outcome.FAILED and "\n" in content):
-            return without_ending(content, facts.ending or _NORMAL)
+            return without_ending(content, facts.ending or _UNKNOWN_ENDING)
         case _:
             return ""
 

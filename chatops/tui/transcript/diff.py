@@ -15,6 +15,8 @@ from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured
 from chatops.tui.transcript.lines import fold, padded
 
+_CELLS_OF_SIGN = 3
+"""Cells of the sign of a line, with the spaces around it, between number and text."""
 _MIN_SHADED = 40
 """Minimum columns of the background of a changed line."""
 
@@ -28,17 +30,17 @@ def diff_lines(
     """
     rows = list(islice(diff_rows(diff), most))
     while rows and not rows[-1].sign and not rows[-1].text:
-        rows.pop()
+        rows.pop()  # A gap at the end, after which no change is shown.
     rows = _mark_changes(rows)
     code = _marked_code(rows, name=name, theme=theme)
     digits = len(str(max((row.number for row in rows), default=0)))
-    room = max(1, width - digits - 3)
+    room = max(1, width - digits - _CELLS_OF_SIGN)
     drawn = [
         (row, fold(text, width=room) if whole else [_cut(text, width=room, theme=theme)])
         for row, text in zip(rows, code, strict=True)
     ]
     longest = max((cell_len(part.plain) for _, parts in drawn for part in parts), default=0)
-    shaded = min(width, max(_MIN_SHADED, longest + digits + 5))
+    shaded = min(width, max(_MIN_SHADED, longest + digits + _CELLS_OF_SIGN + 2))
     lines = [
         _diff_line(row, part, first=index == 0, digits=digits, width=shaded, theme=theme)
         for row, parts in drawn
@@ -88,7 +90,7 @@ def _cut(text: Text, *, width: int, theme: BlockTheme) -> Text:
 
 def _diff_line(row: DiffRow, part: Text, *, first: bool, digits: int, width: int, theme: BlockTheme) -> Text:
     signs = theme.symbols
-    sign, style, under = {
+    sign, style, background = {
         "+": ("+", theme.good, theme.added),
         "-": (signs.minus, theme.bad, theme.removed),
         " ": (" ", theme.muted, Style()),
@@ -97,4 +99,4 @@ def _diff_line(row: DiffRow, part: Text, *, first: bool, digits: int, width: int
         return Text.assemble(" " * (digits + 1), part if part.plain else (signs.ellipsis, theme.muted), end="")
     number = str(row.number) if first else ""
     line = Text.assemble((f"{number.rjust(digits)} {sign} ", style), part, end="")
-    return padded(line, width=width, style=under) if row.sign != " " else line
+    return padded(line, width=width, style=background) if row.sign != " " else line

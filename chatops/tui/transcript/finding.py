@@ -136,7 +136,7 @@ class TextSearch:
         """Return the last place in the blocks of the transcript up to `index`, else the first place."""
         return max(0, self._starts[bisect_right(self._indexes, index)] - 1)
 
-    def first_in(self, index: int) -> int:
+    def first_from(self, index: int) -> int:
         """Return the first place in the blocks of the transcript from `index` on, else the last place."""
         return min(self._starts[bisect_right(self._indexes, index - 1)], max(0, len(self) - 1))
 
@@ -145,7 +145,7 @@ class TextSearch:
         return (match.span() for match in self._pattern.finditer(text))
 
     def drawn(self, strip: Strip, theme: BlockTheme, *, current: int | None) -> Strip:
-        """Return a line with its places marked. `current` is the one in this line that is shown; None: none of them."""
+        """Return a line with its places marked. `current` is the number of the shown one within it; None: none is."""
         other = theme.warn + Style(underline=True)
         for number, span in enumerate(self.spans(strip.text)):
             strip = marked(strip, span, _CURRENT if number == current else other)

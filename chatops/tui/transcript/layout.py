@@ -42,7 +42,7 @@ class LaidOutBlock:
     """Lines of the block itself, without the gap."""
     gap: int = 0
     """Empty lines before the block."""
-    drawn_at: int = 0
+    drawn_width: int = 0
     """The width it was drawn for; 0 if `height` is an estimate."""
     expanded: bool = False
     further: tuple[ToolCardBlock, ...] = ()
@@ -57,7 +57,7 @@ class LaidOutBlock:
     def forget(self) -> None:
         """Discard the drawing. The height stays as an estimate."""
         self.drawing = self.head = self.strips = None
-        self.drawn_at = 0
+        self.drawn_width = 0
 
     @property
     def kept(self) -> int:
@@ -85,12 +85,12 @@ class LaidOutBlock:
 
 
 class BlockLayout:
-    """A list of entries with the line at which each starts."""
+    """The entries of a transcript, one for each block, with the line at which each starts."""
 
     def __init__(self) -> None:
         self.entries: list[LaidOutBlock] = []
         self.index: dict[str, int] = {}
-        """The place of each entry, by the id of its block."""
+        """The place of each entry in `entries`, by the id of its block."""
         self.width = 0
         """Columns that blocks are drawn for; 0 and no theme until `restyle`."""
         self.theme: BlockTheme | None = None
@@ -163,7 +163,7 @@ class BlockLayout:
     def ensure(self, index: int) -> bool:
         """Draw an entry if needed. Return True if its height has changed; the caller must then call `sum_of`."""
         entry = self.entries[index]
-        if self.theme is None or (entry.strips is not None and entry.drawn_at == self.width):
+        if self.theme is None or (entry.strips is not None and entry.drawn_width == self.width):
             return False
         try:
             self._draw(entry, self.theme)
@@ -172,7 +172,7 @@ class BlockLayout:
             self._errors.append(error)
             entry.forget()
             entry.strips = source_strips(entry.block, self.width, self.theme)
-        entry.drawn_at = self.width
+        entry.drawn_width = self.width
         estimate, entry.height = entry.height, entry.drawn
         self._kept += entry.kept
         return entry.height != estimate
@@ -231,12 +231,12 @@ class BlockLayout:
             return ""
         return block.tool if may_fold(block, self.capabilities(block.tool)) else ""
 
-    def stale(self, *, top: int, bottom: int) -> Iterator[int]:
+    def estimated(self, *, top: int, bottom: int) -> Iterator[int]:
         """Yield the entries between two lines whose height is an estimate, from the lowest up."""
         if not self.entries:
             return
         for index in range(self.index_at(bottom), self.index_at(top) - 1, -1):
-            if self.entries[index].drawn_at != self.width:
+            if self.entries[index].drawn_width != self.width:
                 yield index
 
     def line(self, y: int) -> Strip | None:
@@ -282,7 +282,7 @@ class BlockLayout:
         for index, entry in enumerate(self.entries):
             begin, end = self._starts[index], self._starts[index + 1]
             far = end < top - _KEPT_AROUND or begin > bottom + _KEPT_AROUND
-            if far and entry.drawn_at:
+            if far and entry.drawn_width:
                 entry.drop_lines()
             self._kept += entry.kept
 
@@ -330,6 +330,6 @@ class BlockLayout:
 
 
 def _no_gap_between(above: LaidOutBlock, below: LaidOutBlock) -> bool:
-    """Return True for two folded cards, which have no empty line between them if the first has only one line."""
+    """Return True for two cards that are not open, of which the upper one has a single line: they stand together."""
     cards = isinstance(above.block, ToolCardBlock) and isinstance(below.block, ToolCardBlock)
     return cards and not above.expanded and not below.expanded and above.height <= 1

@@ -116,7 +116,7 @@ def _best_break(text: str, start: int, end: int, *, before: str, after: str) -> 
 
 
 def with_joined_paragraphs(text: str) -> str:
-    """Return prose with each paragraph on one line. Short lines and lists, code or tables are left alone."""
+    """Return prose with each paragraph on one line. Short lines, lists, code and tables stay as they are."""
     lines: list[str] = []
     for line in text.split("\n"):
         if lines and len(lines[-1]) >= _MIN_FULL_LINE and line and not _STARTS_ELEMENT.match(line):
@@ -190,7 +190,7 @@ def padded(line: Text, *, width: int, style: Style) -> Text:
 
 
 def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
-    """Return `strip` with the characters of `span` in `style`. An end of -1 is that of the strip."""
+    """Return `strip` with the characters of `span` in `style`. An end of -1 is that of the strip, as in Textual."""
     begin, end = span
     length = len(strip.text)
     end = length if end == -1 else min(end, length)

@@ -49,6 +49,8 @@ _TICK = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[[xX]\](?=[ \t])", re
 _DIFF_LANGUAGES = ("diff", "patch", "udiff")
 _MIN_WIDTH = 8
 """Minimum columns for nested content, and for a column of a table that is shrunk."""
+_RULE_WIDTH = 40
+"""Maximum columns of a rule."""
 _LONGEST_WORD = 24
 """Maximum columns of a word that a table keeps in one piece."""
 _LONGEST_HIGHLIGHTED = 20_000
@@ -104,7 +106,7 @@ def _letter_count(text: str) -> int:
 
 
 class _Drawing:
-    """Walks the token stream of one piece."""
+    """Draws the blocks of a text."""
 
     def __init__(self, theme: BlockTheme) -> None:
         self.theme = theme
@@ -136,7 +138,7 @@ class _Drawing:
             case "table_open":
                 return self._table(body, width=width)
             case "hr":
-                return [Text(self.theme.symbols.rule * min(width, 40), self.theme.muted, end="")]
+                return [Text(self.theme.symbols.rule * min(width, _RULE_WIDTH), self.theme.muted, end="")]
             case _:
                 return wrap(self._inline(node), width=min(width, PROSE))
 
@@ -213,7 +215,7 @@ class _Inline:
         self.text = text
         self.styles = [base]
         self.links: list[tuple[str, int]] = []
-        """Each open link: its target and where its text starts."""
+        """Each open link: its target, and where its text starts."""
 
     def add(self, tokens: Sequence[Token]) -> None:
         """Append all of `tokens`."""
@@ -241,14 +243,15 @@ class _Inline:
                 self._enter(self.theme.link)
             case "link_close":
                 self._leave()
-                self._target(*self.links.pop())
+                self._put_target(*self.links.pop())
             case "image":
                 self._put(f"[image: {token.content}]", self.theme.muted)
                 self._put(f" ({sanitize(_link_target(token, 'src'))})", self.theme.muted)
             case _:
                 self._put(token.content)
 
-    def _target(self, href: str, begin: int) -> None:
+    def _put_target(self, href: str, begin: int) -> None:
+        """Print where a link leads, unless its text, which starts at `begin`, says just that."""
         if self.text.plain[begin:] not in (href, href.removeprefix("mailto:")):
             self._put(f" ({sanitize(href)})", self.theme.muted)
 
@@ -273,15 +276,16 @@ def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> li
     """Return a code block: its language, then the code broken at the width, every character kept."""
     name = language.split(" ", 1)[0]
     shown = highlight(sanitize(code.rstrip("\n")), language=name, theme=theme)
+    # Two columns before each line, and one after it.
     indent, wrapped = Text("  ", end=""), Text(f"{theme.symbols.wrapped} ", theme.muted, end="")
-    lines = []
+    lines, code_width = [], width - 3
     for line in shown.split("\n", allow_blank=True):
         style = theme.code + _changed_style(line.plain, theme) if name.lower() in _DIFF_LANGUAGES else theme.code
-        parts = prefixed(fold(line, width=width - 3), first=indent, rest=wrapped)
+        parts = prefixed(fold(line, width=code_width), first=indent, rest=wrapped)
         lines += [padded(part, width=width, style=style) for part in parts]
     label = sanitize(language.strip(), newlines=False)
     if label:
-        parts = prefixed(fold(Text(label, theme.muted, end=""), width=width - 3), first=indent, rest=wrapped)
+        parts = prefixed(fold(Text(label, theme.muted, end=""), width=code_width), first=indent, rest=wrapped)
         lines[:0] = [padded(part, width=width, style=theme.code) for part in parts]
     return lines
 

@@ -529,7 +529,7 @@ class Transcript(Viewport, Moving):
         # Blocks above get their real heights as they come into view, and move the place.
         for _ in range(_MAX_MOVES):
             y, top = layout.start(index) + line, self.scroll_offset.y
-            if top <= y < top + self.size.height and entry.drawn_at:
+            if top <= y < top + self.size.height and entry.drawn_width:
                 break
             self._show_changes(place=(block_id, line))
             # A third of the view is above it.

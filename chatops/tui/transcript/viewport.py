@@ -257,7 +257,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         end = time.perf_counter() + seconds
         place = self._place()
         drawn, changed = False, list[int]()
-        for index in layout.stale(top=top - distance, bottom=top + self.size.height + distance):
+        for index in layout.estimated(top=top - distance, bottom=top + self.size.height + distance):
             drawn = True
             if layout.ensure(index):
                 changed.append(index)
@@ -358,7 +358,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _draw_newly_visible(self) -> None:
         """Correct the lines below blocks that came into view with only an estimated height, then draw ahead."""
         layout = self._blocks_layout
-        if any(entry.drawn_at != layout.width for entry in self._entries_in_view()):
+        if any(entry.drawn_width != layout.width for entry in self._entries_in_view()):
             self._show_changes()
         self._draw_rest_later()
 

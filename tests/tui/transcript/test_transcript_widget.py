@@ -306,7 +306,7 @@ async def drawn_ahead(pilot: Pilot[None], transcript: Transcript) -> int:
     """Wait until nothing is drawn in the background, and return the number of drawn blocks."""
     while transcript._slicing:
         await pilot.pause(0.01)
-    return sum(1 for entry in transcript._blocks_layout.entries if entry.drawn_at)
+    return sum(1 for entry in transcript._blocks_layout.entries if entry.drawn_width)
 
 
 async def test_a_long_session_draws_no_more_blocks_than_a_short_one() -> None:
@@ -357,7 +357,7 @@ async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
             while transcript.scroll_offset.y:
                 transcript.action_page_up()
                 await pilot.pause()
-            assert all(entry.drawn_at for entry in transcript._blocks_layout.entries)
+            assert all(entry.drawn_width for entry in transcript._blocks_layout.entries)
             kept = sum(entry.kept for entry in transcript._blocks_layout.entries)
             assert kept < 1_000
             await pilot.press("end")
