@@ -1,4 +1,4 @@
-"""Completion while typing: commands after a slash, their arguments, files after an @.
+"""Completion while the user types: commands after a slash, their arguments, files after an @.
 
 Why not a library: textual-autocomplete completes an `Input` of one line, and the message field is a `TextArea`.
 """
@@ -21,10 +21,10 @@ from chatops.tui.commands.table import ALIASES, COMMANDS, SlashCommand, find_com
 from chatops.tui.composer import MAX_SHOWN, Completion, Completions, Composer
 
 _MAX_SCORED = 200
-"""Files whose match is scored. Each takes some time of a key."""
+"""Maximum number of files whose match is scored. Each score delays the key that asked for it."""
 _SEARCH = FuzzySearch()
 MAX_FILES, MAX_DEPTH, MAX_SECONDS = 5_000, 12, 1.0
-"""How many files are listed, from how many folders deep, in how many seconds. Those below a folder are listed again."""
+"""Maximum number of files listed, of folders above them, and of seconds that this may take."""
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build", "target", "site-packages"})
 
 
@@ -100,9 +100,8 @@ def query_at(line: str, *, row: int, column: int) -> CompletionQuery | None:
 
 def complete_command(word: str) -> list[Completion]:
     """Return the commands that start with `word`, then those that contain its letters in order."""
-    commands = COMMANDS
-    first = [command for command in commands if command.name.startswith(word)]
-    rest = [command for command in commands if command not in first and _has_letters_in_order(word, command.name)]
+    first = [command for command in COMMANDS if command.name.startswith(word)]
+    rest = [command for command in COMMANDS if command not in first and _has_letters_in_order(word, command.name)]
     return [
         Completion(insert=f"/{command.name} ", text=f"/{command.name} {command.args}".rstrip(), note=command.help)
         for command in (*first, *rest)
@@ -110,7 +109,7 @@ def complete_command(word: str) -> list[Completion]:
 
 
 def _only_completion(word: str) -> str:
-    """Return what completes `word` if one command begins so and needs no argument; else an empty string."""
+    """Return the completion of `word` if one command begins so and that needs no argument; else an empty string."""
     match [command for command in COMMANDS if word and command.name.startswith(word)]:
         case [only] if only.args[:1] in ("", "["):
             return f"/{only.name} "
@@ -156,8 +155,9 @@ def _file_completion(path: str) -> Completion:
 
 
 def _has_letters_in_order(word: str, text: str) -> bool:
-    letters = iter(text)
-    return all(letter in letters for letter in word)
+    rest = iter(text)
+    # Each `in` reads on in the iterator, so that the letters have to come in this order.
+    return all(letter in rest for letter in word)
 
 
 class Completer:
@@ -242,7 +242,7 @@ class Completer:
         return query_at(self._composer.document.get_line(row), row=row, column=column)
 
     def _request_arguments(self, query: CompletionQuery) -> bool:
-        """Ask for the arguments that may follow, unless that was done. Return False if it was not."""
+        """Ask for the arguments that may follow. Return True if they were asked for already."""
         if query.before == self._asked_after:
             return True
         self._asked_after, self._arguments = query.before, ()
@@ -297,7 +297,7 @@ class Completer:
         self._offer([])
 
     def _files_for(self, word: str) -> WorkspaceFiles:
-        """Return the files among which `word` is, as far as they are known. Those that are not are then listed."""
+        """Return the known files among which `word` may be, and start to list those that are not known yet."""
         try:
             root = Path(self._context().session.snapshot().workspace)
         except ChatopsError:
@@ -307,7 +307,7 @@ class Completer:
         return nearest if nearest.complete or not folder else self._files_below(root, folder)
 
     def _files_below(self, root: Path, folder: str) -> WorkspaceFiles:
-        """Return the files below a folder, as far as they are known. The first time, start to list them."""
+        """Return the known files below a folder. The first time, start to list them."""
         if (files := self._files.get((root, folder))) is not None:
             return files
         self._files[root, folder] = WorkspaceFiles()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _NOTE_LAYERS = ("project notes", "memory", "skills")
 """Layers of the prompt that are not chatops' own."""
+_MESSAGES_AT = 3
+"""Place of the messages among the shares: after system prompt, notes and tools, as in a request."""
 _MAX_TITLE = 40
 """Characters of the message that is named for the summary."""
 _EXPLAIN_COMPACT = (
@@ -85,7 +87,7 @@ def _shares(session: "SessionView") -> list[Share]:
     }
     messages = max(0, snapshot.context_used - sum(parts.values()))
     shares = [Share(name[0], name, count) for name, count in parts.items()]
-    shares.insert(3, Share("m", "messages", messages))
+    shares.insert(_MESSAGES_AT, Share("m", "messages", messages))
     if snapshot.context_window is not None:
         free = max(0, snapshot.context_window - snapshot.context_used)
         shares.append(Share("-", "free", free, free=True))
@@ -121,11 +123,11 @@ async def compact(context: Context, argument: str) -> Replies:
         await session.actions.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
         return ()
     sizes: list[int] = []
-    asked = session.actions.summary_request(argument, received=sizes.append)
+    request = session.actions.summary_request(argument, received=sizes.append)
     summaries: list[SummaryMessage] = []
 
     async def load() -> str:
-        summaries.append(await asked())
+        summaries.append(await request())
         return summaries[-1].text
 
     async def taken(then: Context, text: str) -> Replies:
@@ -154,9 +156,9 @@ def _check_summary(text: str) -> str:
 
 async def memory(context: Context, argument: str) -> Replies:
     """Show both memories, edit one, or clear one after a question."""
-    verb, _, name = argument.partition(" ")
+    verb, _, scope_name = argument.partition(" ")
     try:
-        scope = MemoryScope(name.strip() or "workspace")
+        scope = MemoryScope(scope_name.strip() or "workspace")
     except ValueError:
         return (Notify(_USAGE),)
     match verb:

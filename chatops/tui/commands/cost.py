@@ -12,7 +12,7 @@ from chatops.tui.dialogs.text import bar
 _BAR_WIDTH = 20
 """Cells of the longest bar of a day."""
 _MAX_TURNS = 50
-"""Turns that are listed, the last ones."""
+"""Maximum number of turns listed: the last ones."""
 _MAX_TITLE = 50
 """Characters of the message that is named for a turn."""
 _DAYS = 14
@@ -57,8 +57,8 @@ def _lines_by_day(days: Sequence[DailyUsage]) -> list[str]:
 def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: str = "") -> str:
     """Return the usage as text, also if the server does not report any.
 
-    In a copy, `usage` is what the session with this id has used. What its first turns have used was counted in the
-    session that it was made from; it stands below in one line.
+    In a copy, `usage` is what the session with this id has used itself. Its first turns were counted in the session
+    that it was made from. They stand below in one line.
     """
     earlier = [message for message in messages if session_id and not message.id.startswith(f"{session_id}.")]
     own = messages[len(earlier) :]
@@ -78,7 +78,8 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
 
 
 def _total_lines(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
-    if usage is None and not any(isinstance(said, UserMessage) and said.by is Speaker.USER for said in messages):
+    """Return the usage of the session's own messages, or why there is none."""
+    if usage is None and not any(isinstance(sent, UserMessage) and sent.by is Speaker.USER for sent in messages):
         return ["Nothing was sent to a model in this session yet."]
     if usage is None:
         return ["The server has not reported token usage."]
@@ -95,15 +96,10 @@ def _total_lines(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
 
 
 def finished_costs(events: Sequence[Event]) -> Iterator[str]:
-    """Yield what each turn has cost that has ended."""
+    """Yield a line with tokens and cost of each turn that has ended."""
     for event in events:
         if isinstance(event, TurnFinished) and event.usage is not None:
-            yield turn_cost(event.usage)
-
-
-def turn_cost(usage: Usage) -> str:
-    """Return tokens and cost of one turn in a line."""
-    return f"This turn: {_tokens_and_price(usage)}"
+            yield f"This turn: {_tokens_and_price(event.usage)}"
 
 
 def _tokens_and_price(usage: Usage) -> str:

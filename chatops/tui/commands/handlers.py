@@ -1,4 +1,7 @@
-"""Handlers of the slash commands. Each calls the session or the workspace and says what the screen shows then."""
+"""Handlers of slash commands. Each calls the session or the workspace, and returns what the screen then shows or does.
+
+Those of ``/context``, ``/cost``, ``/workflow`` and of what was said before have modules of their own.
+"""
 
 import asyncio
 from collections import Counter
@@ -96,8 +99,8 @@ async def next_role(context: Context) -> Replies:
 
 
 async def model(context: Context, argument: str) -> Replies:
-    """Pin a model by name, or let the user choose, by a part of it. ``role`` leaves the choice to the role again."""
-    # A model that only its server knows has its server before a slash.
+    """Pin a model by name, or let the user choose among those that contain it. ``role`` lets the role choose again."""
+    # A name with a slash is SERVER/MODEL: it need not be in the registry.
     if argument == "role" or "/" in argument or argument in [row.name for row in context.workspace.models()]:
         return await _choose_model(context, "" if argument == "role" else argument)
     if context.settings_locked:
@@ -198,7 +201,7 @@ async def background(context: Context, argument: str) -> Replies:
     """Let a process of its own continue the turn, as soon as no step of it runs here."""
     session = owned(context.session, "The turn was not handed over")
     if not session.unfinished:
-        # A notice, and no error: the text would stay in the field.
+        # A notice, and no error, which would put the command back into the message field.
         return (Notify("No turn is under way here. chatops -p PROMPT --background starts one."),)
     await context.workspace.jobs.move_to_background(session)
     return (Notify("Handing over when the current step is done. Until then Esc stops the turn. /jobs lists it."),)

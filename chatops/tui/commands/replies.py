@@ -38,6 +38,7 @@ class Context:
     themes: tuple[str, ...] = ()
     """The names of the available themes."""
     theme: str = ""
+    """The name of the chosen theme."""
     preview_theme: Callable[[str], str] = lambda name: ""
     """Shows a theme until another one is shown. Returns the reason if that is not possible."""
 
@@ -88,7 +89,7 @@ class ShowChanges:
     title: str
     changes: "Sequence[Change]"
     in_repository: bool
-    """Whether git could show the rest."""
+    """True if the workspace is in a git repository, so that git can show what commands changed."""
 
 
 @frozen_dataclass(kw_only=False)

@@ -1,31 +1,40 @@
 """The commands about what was said and done: take it back, say it again, show what it changed, copy it."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId, turn_of
-from chatops.domain.messages import Message, Speaker, SummaryMessage, ToolMessage, UserMessage
-from chatops.domain.tools import CONTAINED_APPLY, is_undo
+from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, ToolMessage, UserMessage
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import CONTAINED_APPLY, NOT_RUN_HERE, ResultSource, built_in_capabilities, is_undo
 from chatops.domain.wording import plural
 from chatops.runtime.session import owned
+from chatops.runtime.user_actions import messages_from
 from chatops.tui.commands.context import compact
-from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
+from chatops.tui.commands.replies import (
+    Choose,
+    Context,
+    Copy,
+    Notify,
+    Replies,
+    ScreenAction,
+    Send,
+    ShowChanges,
+    ShowSession,
+    ShowText,
+    Then,
+    Write,
+)
 from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
-import os
-from pathlib import Path
-
-from chatops.domain.messages import AssistantMessage
-from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import NOT_RUN_HERE, ResultSource, built_in_capabilities
-from chatops.runtime.user_actions import messages_from
-from chatops.tui.commands.replies import Copy, ShowChanges, ShowText
 
 _ORIGINAL_IS_KEPT = "The session as it was is in /sessions. What was approved for it asks again."
 _EDITED = f"Edit the message and send it, in a copy that ends before it. {_ORIGINAL_IS_KEPT}"
@@ -36,7 +45,7 @@ _TEXT_WIDTH = 70
 _TURN_WIDTH, _FILES_WIDTH = 40, 30
 """Columns of the list of turns: the message, and the files that its turn has changed."""
 _MAX_REASONS = 3
-"""Reasons why something was not taken back that are named."""
+"""Maximum number of reasons named why something was not taken back."""
 _PENDING_TRIES, _PENDING_RETRY_S = 100, 0.05
 """How often, and how many seconds apart, it is looked whether the question of an undo is there."""
 
@@ -115,13 +124,10 @@ async def undo(context: Context, argument: str) -> Replies:
 
     Right after /compact, take back the summary alone.
     """
-    if any(
-        row.call.name == CONTAINED_APPLY and is_undo(row.facts.arguments) for row in context.session.snapshot().pending
-    ):
-        return (
-            Notify("Nothing more was undone: the files of the last undo wait for your answer."),
-            ScreenAction.DECIDE,
-        )
+    pending = context.session.snapshot().pending
+    if any(asked.call.name == CONTAINED_APPLY and is_undo(asked.facts.arguments) for asked in pending):
+        waits = "Nothing more was undone: the files of the last undo wait for your answer."
+        return (Notify(waits), ScreenAction.DECIDE)
     turns = opening_messages(context)
     if not turns:
         return (Notify("There is no turn to undo yet."),)
@@ -138,7 +144,7 @@ async def undo(context: Context, argument: str) -> Replies:
     message, sessions = turns[int(argument)] if argument else last, context.workspace.sessions
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
     opened, deleted = _show_copy_instead(context, lambda: sessions.open(done.session_id))
-    # With a question about files, its dialog names them.
+    # If files are asked about, the dialog says what cannot be taken back.
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MAX_REASONS])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
     return (opened, write, *map(Notify, texts), Notify(_UNDONE), deleted)
@@ -174,7 +180,7 @@ def _show_copy_before(context: Context, message: UserMessage) -> tuple[ShowSessi
 
 
 def _show_copy_instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]") -> tuple[ShowSession, Then]:
-    """Show a copy instead of the session, and delete that if it is a copy too in which nothing was said."""
+    """Show a copy in place of the session. Delete the session if it is itself a copy in which nothing was said."""
 
     async def delete(copy: Context, left: str) -> Replies:
         # A failure only leaves an unused copy behind.
@@ -257,7 +263,7 @@ async def diff_offers(context: Context, before: tuple[str, ...]) -> Sequence[Com
 
 
 async def delegated(context: Context, argument: str) -> Replies:
-    """Show what the role of the last delegated task has said and done, or of the Nth one from the end, or of a call."""
+    """Show what was said and done in the last delegated task, the Nth one from the end, or that of a call."""
     messages = context.session.snapshot().messages
     replies = (message for message in messages if isinstance(message, AssistantMessage))
     tasks = [call for reply in replies for call in reply.calls if built_in_capabilities(call.name).delegates]

@@ -1,4 +1,4 @@
-"""The slash commands as one table, and what is made of it: completion and palette."""
+"""The slash commands as one table, the palette made of it, and running a command that was typed."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -218,8 +218,7 @@ def find_command(name: str) -> SlashCommand | None:
 def unknown_command(name: str) -> str:
     """Return the message for an unknown name: the nearest names, and how to send the text anyway.
 
-    A name that is less like it acts on something else, perhaps at once. So the other ones that are suggested begin with
-    that name, or have it as a word of their help.
+    If no name is near, commands are suggested that begin with the name, or have it as a word of their help.
     """
     names = [command.name for command in COMMANDS]
     alike = [other.name for other in COMMANDS if name and (other.name.startswith(name) or name in other.help.split())]

@@ -25,7 +25,7 @@ _RUNS_ELSEWHERE = "This run is followed read-only. /takeover takes it over."
 
 
 async def workflow(context: Context, argument: str) -> Replies:
-    """Dispatch on the first word. Without one, list workflows and runs."""
+    """Do what the first word says. Without one, list workflows and runs."""
     verb, rest = _split_first_word(argument)
     match verb:
         case "":

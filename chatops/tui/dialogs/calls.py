@@ -114,7 +114,8 @@ class CallsDialog(GuardedDialog):
         shown = self._calls.current
         # An edited call stays on screen until it was checked.
         if not (shown is not None and (shown.undecided or shown.is_checking)) and self._calls.show_next_undecided():
-            answered_here = self.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
+            answered_elsewhere = shown is not None and shown.mark is CallMark.ELSEWHERE
+            answered_here = not answered_elsewhere and self.gate.taken_just_now(self._now)
             self.pause(KeyKind.DECIDE if answered_here else KeyKind.VIEW)
         self.show()
 

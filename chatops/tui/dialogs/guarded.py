@@ -359,11 +359,6 @@ class GuardedDialog(Modal[None]):
         """Return True if keys of this kind act now."""
         return self.gate.acts(kind, self._now)
 
-    @property
-    def taken_just_now(self) -> bool:
-        """True if what happens now follows from an answer of the user."""
-        return self.gate.taken_just_now(self._now)
-
     def on_mount(self) -> None:
         """Start the pause, because a user who is typing has not read the dialog yet, then draw it.
 

@@ -142,10 +142,6 @@ class Transcript(Viewport, Moving):
         self.follow()
         self._draw_rest_later()
 
-    def clear(self) -> None:
-        """Remove all blocks."""
-        self.set_blocks([])
-
     def apply(self, ops: Iterable[Op]) -> None:
         """Apply the operations, then redraw once."""
         if not self._blocks_layout.width:
@@ -273,7 +269,7 @@ class Transcript(Viewport, Moving):
         return Strip.join([before, Strip([Segment(frame, segment.style) for segment in sign][:1], 1), after])
 
     def toggle(self, block_id: str) -> None:
-        """Open or fold a card or a thought. Does nothing for other blocks."""
+        """Open or fold a block that can be opened. Do nothing for any other."""
         entry = self._entry(block_id)
         if entry is None or not can_open(entry.block):
             return
@@ -299,7 +295,10 @@ class Transcript(Viewport, Moving):
         layout = self._blocks_layout
         match op:
             case Put(block=block, before=before):
-                (self._running_calls.add if _is_running(block) else self._running_calls.discard)(block.id)
+                if _is_running(block):
+                    self._running_calls.add(block.id)
+                else:
+                    self._running_calls.discard(block.id)
                 if (entry := self._entry(block.id)) is None:
                     layout.insert(block, index=layout.index.get(before, len(layout.entries)))
                     return block.id

@@ -232,7 +232,7 @@ async def test_blocks_can_be_inserted_before_others_and_removed() -> None:
         transcript.apply([Remove(id="a"), Remove(id="never there"), Extend(id="never there", text="x")])
         await pilot.pause()
         assert "✓ Read" in screen(app)[2]
-        transcript.clear()
+        transcript.set_blocks([])
         await pilot.pause()
         assert not any(screen(app))
 
