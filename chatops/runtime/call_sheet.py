@@ -269,10 +269,8 @@ def _all_facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     yield Fact(label="note", value=_REASON_NOTES.get(pending.reason, ""), weight=Weight.NOTE)
     denied = denial_sentence(pending.denial) if pending.denial is not None else ""
     yield Fact(label="denied", value=denied, weight=Weight.NOTE)
-    if pending.approvers:
-        yield Fact(
-            label="approver", value=f"Who may let it run: {approvers_phrase(pending.approvers)}.", weight=Weight.NOTE
-        )
+    approver = f"Who may let it run: {approvers_phrase(pending.approvers)}." if pending.approvers else ""
+    yield Fact(label="approver", value=approver, weight=Weight.NOTE)
     yield from _call_facts(pending)
     yield from _caution_facts(facts)
     yield from _effect_facts(pending)
@@ -301,12 +299,7 @@ def _budget_facts(pending: PendingCall) -> Iterator[Fact]:
         raised = f"this turn goes on, and {'the cost' if limit == 'cost' else 'tokens'} of {model} will not be counted"
     ends = "ends the turn with what it has gathered; nothing more is spent"
     to_count = f'give {model} a "price" in the registry' if model and limit == "cost" else ""
-    for label, value in (
-        ("budget", pending.why),
-        ("approving", raised),
-        ("denying", ends),
-        ("to count it", to_count),
-    ):
+    for label, value in (("budget", pending.why), ("approving", raised), ("denying", ends), ("to count it", to_count)):
         yield Fact(label=label, value=value, weight=Weight.EFFECT)
 
 
@@ -486,10 +479,8 @@ def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
         yield Fact(label=origin, value=server.origin, weight=setting, form=Form.EXACT)
         yield Fact(label="its tool", value=server.tool, weight=setting, form=Form.EXACT)
     if facts.delegation is not None:
-        model = facts.delegation.model
-        yield Fact(
-            label="works as", value=f"{facts.delegation.role} ({model}), in a session of its own", weight=setting
-        )
+        works_as = f"{facts.delegation.role} ({facts.delegation.model}), in a session of its own"
+        yield Fact(label="works as", value=works_as, weight=setting)
     yield Fact(label="program", value=" ".join(facts.interpreter), weight=setting, form=Form.EXACT)
     cwd = show_path(facts.cwd) if facts.cwd else ""
     yield Fact(label="runs in", value=cwd, weight=setting, form=Form.EXACT, noun="folder")
@@ -510,11 +501,8 @@ def _detail_facts(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label="raw arguments", value=facts.arguments, weight=detail, form=Form.TEXT)
     yield Fact(label="network", value="" if facts.network or facts.hosts else "no", weight=detail)
     model = f" ({pending.model})" if pending.model else ", without a model"
-    yield Fact(
-        label="asked by",
-        value=f"{asked_by(pending)}{model}",
-        weight=Weight.SETTING if pending.caller else detail,
-    )
+    weight = Weight.SETTING if pending.caller else detail
+    yield Fact(label="asked by", value=f"{asked_by(pending)}{model}", weight=weight)
     yield Fact(label="tool", value=pending.call.name, weight=detail, form=Form.EXACT)
     yield Fact(label="defined as", value=facts.definition, weight=detail, form=Form.EXACT)
     for entry in facts.hashes:

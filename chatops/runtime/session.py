@@ -340,10 +340,10 @@ class Session(SessionView):
         """
         async with self._turns.submitting:
             info = await self._turns.ensure_stored()
-        others = (
-            adjusted for adjusted in self.settings.sandbox if change is not None and not adjusted.is_replaced_by(change)
-        )
-        settings = replace(self.settings, sandbox=(*others, change) if change is not None else ())
+        changes: tuple[SandboxChange, ...] = ()
+        if change is not None:
+            changes = (*(made for made in self.settings.sandbox if not made.is_replaced_by(change)), change)
+        settings = replace(self.settings, sandbox=changes)
         limits = resolve(self._services.rights.sandbox_layers(settings))
         if change is not None and not is_in_force(limits, change):
             why = "the site registry, the role, or a model whose key it is"

@@ -219,7 +219,7 @@ class Connection:
         """Return the time by which leases expire, in seconds since the epoch."""
         return time.time()
 
-    def distance(self) -> tuple[float, float]:
+    def measure_clock(self) -> tuple[float, float]:
         """Return how long the database takes to answer, and how far its clock is ahead, both in seconds."""
         measured = []
         for _ in range(3):

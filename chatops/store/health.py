@@ -182,7 +182,7 @@ def _check_references(rows: Connection) -> list[Finding]:
 
 def describe(rows: Connection) -> list[Finding]:
     """Return where a database is, what is in it, and how it answers. Raises StoreError."""
-    took, ahead = rows.distance()
+    took, ahead = rows.measure_clock()
     # Plus 0, so that a rounded -0.0 is shown as +0.0.
     clock = f"{round(ahead, 1) + 0:+.1f} s"
     found = [_fine(f"{rows.describe()}, answers in {1000 * took:.1f} ms, its clock is {clock} from this one")]
