@@ -11,7 +11,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.json_values import plain
 from chatops.models.hosts import host_and_port
-from chatops.models.memory import EndpointMemory, TaskScore, known_price, memory_of, prices_available, refresh_prices
+from chatops.models.memory import TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 from chatops.wiring.doctor import ModelReach, Reachability, probe_model
@@ -83,14 +83,9 @@ def _prices(arguments: Namespace) -> int:
         return show_list(arguments, values, ("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows, notes=notes)
 
 
-def _memory(spec: ModelSpec, opened: App) -> EndpointMemory | None:
-    """Return what chatops has stored about a model; None for one that no server runs."""
-    return memory_of(spec, opened.settings) if spec.has_server else None
-
-
 def _score(spec: ModelSpec, opened: App) -> TaskScore | None:
     """Return how the model did the tasks of ``doctor --tasks``; None if it was not asked."""
-    memory = _memory(spec, opened)
+    memory = memory_of(spec, opened.settings)
     return memory.score() if memory is not None else None
 
 
@@ -98,7 +93,7 @@ def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, 
     """Return the price of a model and its source. With `again`, look up a known price anew."""
     if spec.price is not None:
         return spec.price, "registry"
-    memory = _memory(spec, opened)
+    memory = memory_of(spec, opened.settings)
     price = None if memory is None else known_price(spec, memory, again=again)
     return price, "-" if price is None else "genai-prices"
 

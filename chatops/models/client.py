@@ -88,7 +88,7 @@ class RegistryClient:
     def learn_price(self, name: str) -> None:
         """Look up the price of model `name` unless the registry has one. Run it in a thread: the data loads slowly."""
         spec = self._lookup(name)
-        if spec is None or spec.price is not None or not spec.has_server:
+        if spec is None or spec.price is not None:
             return
         if (memory := memory_of(spec, self._remembered)) is not None:
             known_price(spec, memory)

@@ -205,6 +205,8 @@ class EndpointMemory:
 
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
     """Return what is known about the endpoint of `spec`; None if it has none."""
+    if not spec.has_server:
+        return None
     try:
         return EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name)
     except ConfigError:

@@ -125,7 +125,7 @@ class AllPending:
                 except Exception:
                     # Neither a store that cannot be read for a moment nor a bug in drawing ends the task.
                     log.exception("what waits could not be shown")
-                # Many calls, which take long to read, are read less often.
+                # Many calls take long to read: no more than a tenth of the time goes into reading.
                 await asyncio.sleep(rest := 10 * (time.monotonic() - began))
                 await pause(max(0.0, LOOK_S - rest))
 

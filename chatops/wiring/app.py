@@ -243,8 +243,8 @@ class App:
     @cached_property
     def principal(self) -> Principal:
         """Identity that decisions of this process are recorded under."""
-        its = self.options
-        return principal_of(self.user, via=its.via, client=its.client, member=self.store.role)
+        options = self.options
+        return principal_of(self.user, via=options.via, client=options.client, member=self.store.role)
 
     def notices(self, grant: Grant | None = None) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""

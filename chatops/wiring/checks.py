@@ -122,15 +122,13 @@ def _warn_workflows(registry: Registry, *, folder: Path, catalog: Toolbox) -> It
     yield from workflows.notices
     for unusable in workflows.unusable:
         yield f"{unusable.error} {CANNOT_RUN}"
-    if not workflows.found:
-        return
+    known = Known(
+        tools=catalog.specs,
+        roles=role_names((None, registry)),
+        models=tuple(model.name for model in registry.models),
+        absent=catalog.absent,
+    )
     for definition in workflows.found:
-        known = Known(
-            tools=catalog.specs,
-            roles=role_names((None, registry)),
-            models=tuple(model.name for model in registry.models),
-            absent=catalog.absent,
-        )
         checked = check(definition, known=known)
         yield from (f"{error} {CANNOT_RUN}" for error in checked.errors)
         yield from checked.warnings

@@ -145,7 +145,7 @@ class ConfigurationFiles:
 
     def look(self) -> None:
         """Reread files that have changed. Does nothing while another thread is doing this."""
-        notices = self._look()
+        notices = self._reread_registries()
         try:
             if self.trust.reread_record():
                 notices = notices or ()
@@ -160,7 +160,7 @@ class ConfigurationFiles:
         `also` is called before the sessions are notified. Raises ConfigError if the registry is broken.
         """
         # Not `look`: it would tell of a change that is in force a moment later.
-        notices = self._look() or ()
+        notices = self._reread_registries() or ()
         try:
             with self._look_lock:
                 if self._newest.broken is not None:
@@ -190,7 +190,7 @@ class ConfigurationFiles:
         asked = asks and any(kind.question.is_open for kind in kinds)
         return () if asked else tuple(notice for kind in kinds for notice in kind.notices())
 
-    def _look(self) -> tuple[str, ...] | None:
+    def _reread_registries(self) -> tuple[str, ...] | None:
         """Reread changed registries, and return notices for the user; None if they are as they were.
 
         Does nothing while another thread is doing this.

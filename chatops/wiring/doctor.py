@@ -1,4 +1,4 @@
-"""Checks of ``chatops doctor`` and ``/doctor``, and whether a model can be reach.
+"""Checks of ``chatops doctor`` and ``/doctor``, and of the reachability of a model.
 
 Each check is one line with ok, warn or fail, and an advice.
 
@@ -88,17 +88,18 @@ def _finding_text(check: Check) -> str:
     if not check.advice:
         return check.text
     # A text that a server wrote may end with a full stop, with another sign, or without any.
-    return f"{check.text}{'' if check.text.endswith(('.', '?', '!', chr(39))) else '.'} {check.advice}"
+    end = "" if check.text.endswith((".", "?", "!", "'")) else "."
+    return f"{check.text}{end} {check.advice}"
 
 
 def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
     """Check the registry in force and the site registry."""
     found = []
     if loaded.broken is not None:
-        text = f"{loaded.broken}"
-        found.append(Check(name="registry", grade=Grade.FAIL, text=text, advice=loaded.broken.advice))
+        text, advice = str(loaded.broken), loaded.broken.advice
+        found.append(Check(name="registry", grade=Grade.FAIL, text=text, advice=advice))
     else:
-        found.append(Check(name="registry", grade=Grade.OK, text=f"{loaded.path}"))
+        found.append(Check(name="registry", grade=Grade.OK, text=str(loaded.path)))
     found += [Check(name="registry", grade=Grade.WARN, text=warning.text) for warning in loaded.warnings]
     site = "none" if loaded.site is None else loaded.site.source
     found.append(Check(name="site registry", grade=Grade.OK, text=site))

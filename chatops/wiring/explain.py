@@ -74,21 +74,23 @@ async def explain_call(
     """
     tool = tool_name(tool)
     facts = await _inspect_call(app, grant, tool, arguments, session=session) if arguments is not None else None
-    known = facts if facts is not None else CallFacts(arguments="{}")
+    # The layers are asked about a call in any case: without arguments, about one with none.
+    asked_about = facts if facts is not None else CallFacts(arguments="{}")
     if app.catalog.get(tool) is None:
-        return _explain_unregistered(app, grant, tool, known)
+        return _explain_unregistered(app, grant, tool, asked_about)
     if facts is None:
         judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
+        notices = [WITHOUT_ARGUMENTS]
     else:
         judged = grant.judge(tool, facts, remembered=remembered, workspace_read=workspace_read)
+        notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in facts.problems]
     place = partial(place_of_key, app.loaded)
-    notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
     return Explanation(
         deciding=judged,
-        layers=tuple(grant.reasons(tool, known, workspace_read=workspace_read)),
-        problems=known.problems,
+        layers=tuple(grant.reasons(tool, asked_about, workspace_read=workspace_read)),
+        problems=asked_about.problems,
         lines=explain(grant, tool, facts, remembered=remembered, workspace_read=workspace_read, place=place),
-        notices=tuple(notices) if facts is not None else (WITHOUT_ARGUMENTS,),
+        notices=tuple(notices),
     )
 
 
@@ -134,10 +136,10 @@ class RightsMatrix:
             for rule in layer.rules
             if rule.tool == tool and not isinstance(rule.pattern, AnyArguments)
         ]
-        answers = (answer for answer in grant.answers if answer.tool == tool)
         rules += [
             f"  allow  {show_rule(tool, answer.pattern)}  ({answer.source})  {place(answer.key)}".rstrip()
-            for answer in answers
+            for answer in grant.answers
+            if answer.tool == tool
         ]
         return (f"As {role}, {lines[0]}", *lines[1:], *(["By arguments:", *rules] if rules else []))
 
@@ -237,7 +239,7 @@ class SessionRights:
         return "\n".join([*found.lines, "", *found.notices]).rstrip()
 
     async def matrix(self, session: SessionView) -> RightsMatrix:
-        """Return the verdicts on all tools in the role of this session and in the other roles, as far as they fit."""
+        """Return the verdicts on all tools in the role of this session, and in at most `_MAX_ROLES` other roles."""
         remembered = tuple(row.rule for row in await self._rules(session))
         read = _workspace_was_read(session)
         return await asyncio.to_thread(
@@ -325,7 +327,7 @@ async def _inspect_call(app: App, grant: Grant, name: str, text: str, *, session
 
 
 def _workspace_was_read(session: SessionView) -> bool:
-    """Return True as the next call would find it, including in a reopened session without a turn."""
+    """Return True if the session has read workspace files, as the next call is judged. It may have no turn yet."""
     if session.state is not None:
         return workspace_was_read(session.state)
     return any_read_workspace(session.snapshot().messages)

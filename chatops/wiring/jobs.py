@@ -169,6 +169,12 @@ def job_of(store: Store, row: JobRow) -> Job:
     return Job(row=row, state=state, turn=turn, pending=pending, lease=lease, why=why)
 
 
+def _unfinished_job(store: Store, session_id: SessionId) -> JobRow | None:
+    """Return the job of a session if its turn is the session's unfinished one; else None."""
+    row = store.job(session_id)
+    return row if row is not None and row.session.active_turn == row.turn_id else None
+
+
 # Options
 
 
@@ -336,9 +342,9 @@ def _url_digest(spec: ModelSpec) -> str:
 def _key_mark(spec: ModelSpec, session_id: SessionId) -> str:
     """Return what tells a key of the environment from another one, too short to find the key by; empty without one."""
     key = os.environ.get(spec.key.env, "").strip() if spec.key.env else ""
-    return (
-        hashlib.sha256(f"{session_id} {key}".encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS] if key else ""
-    )
+    if not key:
+        return ""
+    return hashlib.sha256(f"{session_id} {key}".encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS]
 
 
 # Starting
@@ -357,8 +363,7 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     own = store.session(store.session(session_id).parent or session_id)
     if own.queue:
         return f"The workers of {own.queue} go on with it: chatops queue list"
-    row = store.job(own.id)
-    if row is None or row.session.active_turn != row.turn_id:
+    if (row := _unfinished_job(store, own.id)) is None:
         return ""
     if (whose := store.foreign(row.session.id)) or store.lease(row.session.id) is not None:
         return f"The job belongs to {whose}: chatops there continues it." if whose else _CONTINUES_ELSEWHERE
@@ -417,6 +422,7 @@ def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
         address, _, key = addresses[spec.name].partition(":")
         if _url_digest(spec) != address:
             return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
+        # A variable that is not set now is not another key: `why_no_answer` reports it.
         if key and key != (_key_mark(spec, state.session_id) or key):
             return NotStarted(WhyNot.MODEL, f"{spec.name} has another key in {spec.key.env} now")
     return why_no_answer(models)
@@ -510,13 +516,8 @@ class ChatJobs:
 
     async def continues(self, session_id: SessionId) -> bool:
         """Return True if the session's unfinished turn is a job, which continues once it is on no screen any more."""
-
-        def is_job() -> bool:
-            row = self._app.store.job(session_id)
-            return row is not None and row.session.active_turn == row.turn_id
-
         try:
-            return await in_thread(is_job)
+            return await in_thread(_unfinished_job, self._app.store, session_id) is not None
         except ChatopsError:
             return False
 
@@ -528,17 +529,13 @@ class ChatJobs:
         store = self._app.store
 
         def start_again() -> None:
-            row = store.job(session_id)
-            if row is None or row.session.active_turn != row.turn_id:
+            if (row := _unfinished_job(store, session_id)) is None:
                 return
             job = job_of(store, row)
-            if job.turn is not None:
+            if job.turn is not None and has_own_options(store, row):
                 known = _stored_options(row).get("addresses") or {}
-                if has_own_options(store, row):
-                    addresses = {**_model_addresses(self._app, job.turn), **known}
-                    store.put_job(
-                        seal_if_shared(store, replace(row, options=_replace_options(row, addresses=addresses)))
-                    )
+                addresses = {**_model_addresses(self._app, job.turn), **known}
+                store.put_job(seal_if_shared(store, replace(row, options=_replace_options(row, addresses=addresses))))
             if job.state in _STARTABLE_STATES:
                 start_if_job(store, session_id)
 

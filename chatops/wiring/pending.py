@@ -1,4 +1,4 @@
-"""The pending calls of all sessions, as ``chatops approvals`` and the page list, show and decide them.
+"""The pending calls of all sessions, which ``chatops approvals`` and the desk list, show and decide.
 
 Nothing here opens a session. A decision is posted for the turn: a process that owns the session takes it at once,
 otherwise the process that resumes the session.
@@ -129,7 +129,7 @@ class PendingCalls:
     def post(self, pending: "PendingCall", decision: "Decision", *, by: "Principal") -> bool:
         """Post a decision that was checked. Returns False if another one was first.
 
-        Raises ConfigError if the call has approvers, `by` is none, and the decision would let it run.
+        Raises ConfigError if the call has approvers, `by` is none of them, and the decision would let it run.
         """
         if pending.approvers and not isinstance(decision, Rejected):
             known = self._store.decider(session_of(pending.call.id), by.member, pending.approvers)

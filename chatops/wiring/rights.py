@@ -381,7 +381,7 @@ class RegistryRights:
     def _look_up_price(self, target: ModelTarget) -> ModelTarget:
         """Return the target with whether its price is known. That of a public provider is looked up once."""
         spec = self.model(target.name)
-        if target.priced or spec is None or not spec.has_server:
+        if target.priced or spec is None:
             return target
         memory = memory_of(spec, self._settings())
         return replace(target, priced=memory is not None and known_price(spec, memory) is not None)

@@ -143,8 +143,10 @@ def runs_to_review(store: "Store", workspace: str | None = None) -> "list[Sessio
 def run_state(info: "SessionInfo") -> str:
     """Return the state of a run in a few words; empty for a chat."""
     run = info.run
-    if run is None or run.result:
-        return run.result if run is not None else ""
+    if run is None:
+        return ""
+    if run.result:
+        return run.result
     if info.pending:
         return f"{run.step}: {plural(info.pending, 'call')} to approve"
     return f"{run.step}: {'to review' if run.phase == TO_REVIEW else 'not finished'}"

@@ -107,7 +107,9 @@ class McpServers:
         self._notify = notify
         self._started: Servers | None = None
         self._notified: dict[str, str] = {}
+        """The failure of each server that the user was told of last."""
         self._listed: dict[str, tuple[str, ...]] = {}
+        """The tools of each server at its last status."""
         self._logins: dict[str, asyncio.Task[None]] = {}
 
     def _servers(self, now: Configuration | None = None) -> "Servers | None":
@@ -136,7 +138,7 @@ class McpServers:
         if failure and self._notified.get(status.name) != failure:
             log.warning("%s", failure)
             self._notify(failure)
-        self._notified[status.name] = failure or self._notified.get(status.name, "")
+            self._notified[status.name] = failure
 
     def tools(self, now: Configuration | None = None) -> Sequence[Tool]:
         """Return the tools of all servers. `now` is the configuration if the caller has just asked for it."""
@@ -262,11 +264,10 @@ def status_lines(status: "ServerStatus") -> tuple[str, ...]:
     """Return the description of a server for display."""
     state = f"{status.state.value}, protocol {status.protocol}" if status.protocol else status.state.value
     facts = [
-        (f"{status.name}: {state}", ""),
-        ("  at", status.origin),
-        ("  reason", status.reason),
-        ("  sandbox", status.sandbox),
-        ("  tools", ", ".join(status.tools)),
-        *(("  warning", warning) for warning in status.warnings),
+        ("at", status.origin),
+        ("reason", status.reason),
+        ("sandbox", status.sandbox),
+        ("tools", ", ".join(status.tools)),
+        *(("warning", warning) for warning in status.warnings),
     ]
-    return tuple(f"{label}: {text}" if text else label for label, text in facts if text or not label.startswith(" "))
+    return (f"{status.name}: {state}", *(f"  {label}: {text}" for label, text in facts if text))

@@ -45,7 +45,7 @@ STORE_VARIABLE = "CHATOPS_STORE"
 
 
 class Storage(Enum):
-    """Need that a command has of the store."""
+    """What a command needs of the store."""
 
     NEEDED = auto()
     """Everything it does has to be stored, or is not done."""
@@ -120,6 +120,7 @@ def _may_name_store(path: Path) -> bool:
         return False
     except OSError:
         return True
+    # In JSON the key may also be spelled with escapes.
     return b'"store"' in data or b"\\u" in data
 
 
@@ -208,7 +209,7 @@ class Settings:
         self._wanted: dict[str, int] = {}
         """Number of times that a key was set here. Only the event loop changes it; only the store's thread the next."""
         self._written: dict[str, int] = {}
-        """Which of those was written last."""
+        """The number of the last of these that was written, by key."""
 
     def get(self, key: str) -> str | None:
         """Return the value; None if there is none."""

@@ -274,15 +274,15 @@ async def plan(app: App, name: str) -> Plan:
         grant = trial.grant_for(ROLE)
         why = await asyncio.to_thread(_why_not_contained, trial, grant)
     tasks = tuple(task for task in TASKS if not why or task.reads_only)
-    request = tokens(len(grant.prompt)) + tools_tokens(grant.tools) + _RESULT_TOKENS
+    request_tokens = tokens(len(grant.prompt)) + tools_tokens(grant.tools) + _RESULT_TOKENS
     requests = _TYPICAL_ROUNDS * len(tasks)
-    memory = memory_of(spec, app.settings) if spec.has_server else None
+    memory = memory_of(spec, app.settings)
     return Plan(
         spec=spec,
         tasks=tasks,
         left_out=why,
         requests=requests,
-        input_tokens=requests * request,
+        input_tokens=requests * request_tokens,
         output_tokens=requests * _ANSWER_TOKENS,
         price=spec.price or (memory.price() if memory is not None else None),
     )
@@ -306,8 +306,7 @@ async def play(app: App, planned: Plan, *, played: Callable[[TaskResult], None])
             done += result.done
             played(result)
     score = TaskScore(done=done, of=len(planned.tasks), at=time.time())
-    memory = memory_of(planned.spec, app.settings) if planned.spec.has_server else None
-    if memory is not None:
+    if (memory := memory_of(planned.spec, app.settings)) is not None:
         memory.learn_score(score)
     return score
 
@@ -323,7 +322,6 @@ async def _open_scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncI
         contain=contained,
     )
     with tempfile.TemporaryDirectory(prefix="chatops-tasks-") as name:
-        # Opening the application resolves it.
         top = Path(name)
         workspace = top / "work"
         workspace.mkdir()
@@ -344,12 +342,9 @@ async def _open_scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncI
 
 def _copy_model_memory(app: App, trial: App, spec: ModelSpec) -> None:
     """Let the trial know how the model calls tools, so that no task is spent on finding out."""
-    known = memory_of(spec, app.settings) if spec.has_server else None
-    learned = known.learned() if known is not None else None
-    if learned is not None:
-        own = memory_of(spec, trial.settings)
-        if own is not None:
-            own.learn(learned)
+    known, own = memory_of(spec, app.settings), memory_of(spec, trial.settings)
+    if known is not None and own is not None and (learned := known.learned()) is not None:
+        own.learn(learned)
 
 
 async def _play_task(trial: App, task: Task) -> TaskResult:

@@ -66,10 +66,11 @@ class Toolbox:
         self._environ = environ
         self._memories = memories
         self._own: tuple[tuple[Item, ...], OwnTools] | None = None
-        self._built_from: tuple[object, ...] = ()
-        """What `_built_for` was last made of. Comparing it costs nothing while no file has changed."""
-        self._built_for = self._inputs(configuration())
-        self._built = self._build(*self._built_for)
+        self._inputs_source: tuple[object, ...] = ()
+        """What `_built_inputs` was last made of. Comparing it costs nothing while no file has changed."""
+        self._built_inputs = self._inputs(configuration())
+        """What `_built` was made of."""
+        self._built = self._build(*self._built_inputs)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
@@ -135,11 +136,11 @@ class Toolbox:
 
     def _catalog(self, now: Configuration) -> Catalog:
         depends_on = (now.registries, now.changed, now.skills, self._trust.in_force.own_tools)
-        if depends_on != self._built_from:
+        if depends_on != self._inputs_source:
             made_of = self._inputs(now)
-            if made_of != self._built_for:
-                self._built_for, self._built = made_of, self._build(*made_of)
-            self._built_from = depends_on
+            if made_of != self._built_inputs:
+                self._built_inputs, self._built = made_of, self._build(*made_of)
+            self._inputs_source = depends_on
         return self._built
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:

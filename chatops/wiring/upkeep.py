@@ -27,15 +27,12 @@ ROLE_LOOK_S = 1.0
 """Seconds after which a role that was switched to has its MCP servers started, if no message was sent before."""
 FILES_LOOK_S = 1.0
 """Seconds between two looks at registry and workspace while nothing else asks for them."""
-
 BACKUP_LOOK_S = 60.0
 """Seconds between two looks if the store needs a backup, and nothing runs."""
-
 SAVE_S = 2.0
 """Seconds between two tries to save a store that could not be written when it was opened."""
 MAX_SAVE_S = 10.0
 """The same while a try takes long: it opens the file, or waits for another process."""
-
 PORT_TIMEOUT_S = 0.3
 """Seconds to wait for one server; local ones answer quickly."""
 MAX_RESPONSE_BYTES = 64 * 1024

@@ -2,17 +2,17 @@
 
 Theory of operation
 
-A worker looks for hints (`store.queue`) when it is notified, and every POLL_S seconds in any case. For each it checks
-what the turn needs here: folder, role, model, key. If something is missing, the turn is left to other workers, and the
-next sign of life gives the reason. Else the turn gets an application of its own, in the folder of its workspace,
-for the user who asked for it: the worker's registries say what that role of the database may do, and it is no more than
-the level that the database has for it now. It has no remembered rules. The session is opened and driven as every
-session is, until the turn waits for a user or is over. Then it is closed, and its hint is deleted unless it can go on.
-If the hint names a workflow, this is a run of that workflow as it is defined here, and its turns.
+A worker looks for hints (`store.queue`) when it is notified, and every HINT_LOOK_S seconds in any case. For each it
+checks what the turn needs here: folder, role, model, key. If something is missing, the turn is left to other workers,
+and the next sign of life gives the reason. Else the turn gets an application of its own, in the folder of its
+workspace, for the user who asked for it: the worker's registries say what that role of the database may do, and it is
+no more than the level that the database has for it now. It has no remembered rules. The session is opened and driven as
+every session is, until the turn waits for a user or is over. Then it is closed, and its hint is deleted unless it can
+go on. If the hint names a workflow, this is a run of that workflow as it is defined here, and its turns.
 
 Ownership is the lease of the session. Two workers may follow one hint: the second finds the session taken. A worker
-that cannot renew a lease stops the tools of that turn after LATE_S seconds, before others may take it. What has ended
-by then is stored once the database answers, unless another worker has taken the session.
+that cannot renew a lease stops the tools of that turn after STOP_TOOLS_AFTER_S seconds, before others may take it. What
+has ended by then is stored once the database answers, unless another worker has taken the session.
 
 Beside its slots a worker has one more, for turns that go on: a decision does not wait for a turn that has just begun.
 Right after it has taken such a turn, a worker begins no new one.
@@ -94,18 +94,18 @@ class Worker:
         """Work until SIGTERM or SIGINT. A second one stops at once what is still driven."""
         loop = asyncio.get_running_loop()
         woken = partial(loop.call_soon_threadsafe, self._wake)
-        listened = self._store.listen(woken, *(f"{IN_QUEUE}{name}" for name in self._folders))
+        stop_listening = self._store.listen(woken, *(f"{IN_QUEUE}{name}" for name in self._folders))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        takes = [partial(self._take_hints, new) for new in self._may_take]
-        beside = [asyncio.create_task(self._repeat(work)) for work in (takes[True], self._keep_alive)]
+        take_new = partial(self._take_hints, new=True)
+        beside = [asyncio.create_task(self._repeat(work)) for work in (take_new, self._keep_alive)]
         try:
-            await self._repeat(takes[False], says=True)
+            await self._repeat(partial(self._take_hints, new=False), says=True)
             if self._driving:
                 self._say(f"Leaving {len(self._driving)} turns after the step that runs.")
                 await asyncio.gather(*self._driving.values(), return_exceptions=True)
         finally:
-            listened()
+            stop_listening()
             for task in beside:
                 task.cancel()
             with suppress(StoreError):
@@ -123,7 +123,7 @@ class Worker:
             wanted.set()
 
     async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]], *, says: bool = False) -> None:
-        """Do `work` until this worker leaves, and again after a failure of the store, which it may say."""
+        """Do `work` until this worker leaves, and again after a failure of the store. `says`: report that failure."""
         failed = False
         while not self._leaving.is_set():
             try:
@@ -145,14 +145,14 @@ class Worker:
 
     async def _sign_life(self) -> None:
         now = time.monotonic()
-        self._refused = {id_: until for id_, until in self._refused.items() if until[0] > now}
+        self._refused = {id_: (until, why) for id_, (until, why) in self._refused.items() if until > now}
         refused = {id_: why for id_, (_, why) in self._refused.items()}
         sign = partial(self._store.sign_of_life, slots=self._slots, workspaces=sorted(self._folders), refused=refused)
         await in_thread(sign, self._id)
 
     # Taking
 
-    async def _take_hints(self, new: bool) -> None:
+    async def _take_hints(self, *, new: bool) -> None:
         """Take turns that are `new`, or that go on, while there are free slots. Then wait until there may be more."""
         self._may_take[new].clear()
         looked_at, refused = set[SessionId](), dict(self._refused)
@@ -231,6 +231,7 @@ class Worker:
 
     async def _drive(self, opened: App, hint: Hint) -> None:
         """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
+        # Seconds until the hint counts again; None if another process has the session, to which the hint is left.
         wait_s: float | None = REFUSED_FOR_S
         try:
             driven = await self._open_turn(opened, hint)
@@ -253,7 +254,6 @@ class Worker:
         finally:
             with suppress(StoreError):
                 await opened.aclose()
-                # If another process has the session, the hint is left to it.
                 if wait_s is not None:
                     await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
             del self._driving[hint.session_id]

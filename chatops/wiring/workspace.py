@@ -10,11 +10,17 @@ not looked up on the PATH and gets no keys.
 
 import asyncio
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from chatops.config.prompt_files import Skills
+from chatops.config.trust import TrustAnswer, TrustQuestion
+from chatops.config.workspace_files import ItemKind
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.files import FileRef
 from chatops.domain.sandbox import SandboxNote
@@ -23,7 +29,9 @@ from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 from chatops.policy.summary import rights_in_words
 from chatops.runtime.view import SessionView
-from chatops.tools.clipboard import image_on_clipboard
+from chatops.sandbox.process import clean_environment
+from chatops.store.session_files import SessionFiles, can_be_opened
+from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.jobs import ChatJobs
@@ -38,16 +46,6 @@ if TYPE_CHECKING:
     from chatops.tools.picture import Picture
     from chatops.wiring.all_pending import AllPending
     from chatops.wiring.doctor import ModelReach
-import shutil
-import subprocess
-import sys
-from threading import Thread
-
-from chatops.config.trust import TrustAnswer, TrustQuestion
-from chatops.config.workspace_files import ItemKind
-from chatops.sandbox.process import clean_environment
-from chatops.store.session_files import SessionFiles, can_be_opened
-from chatops.tools.clipboard import DISPLAY
 
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _DESKTOP_VARIABLES = (
@@ -186,7 +184,7 @@ class Workspace:
         missing = f"It {why}." if (why := model_problem(spec)) else ""
         label = spec.label if spec.label != spec.name else ""
         served = spec.model_name if spec.model_name not in (spec.name, label) else ""
-        score = memory.score() if spec.has_server and (memory := memory_of(spec, self._app.settings)) else None
+        score = memory.score() if (memory := memory_of(spec, self._app.settings)) is not None else None
         # Most servers speak the interface of one provider: its name would say nothing of where they are.
         note = (f"{score.text} · " if score is not None else "") + f"{endpoint_of(spec)} {served}".rstrip()
         return ModelRow(name=spec.name, label=label, note=note, missing=missing)
