@@ -292,9 +292,11 @@ class Runner:
         return True
 
     def _take_unsaved_again(self) -> None:
+        """Put them before all that came later."""
         stuck, self._unsaved_inputs = self._unsaved_inputs, []
-        for entry in stuck if self.taken_over is None else ():
-            self._put(entry)
+        if self.taken_over is None:
+            self._inbox.extendleft(reversed(stuck))
+            self._arrived.set()
 
     async def aclose(self) -> None:
         """Stop performing and taking inputs, after storing what is in progress. The state then stays as it is.
@@ -332,6 +334,16 @@ class Runner:
             entry = replace(entry, others=others)
         try:
             changed = await self._advance(entry, *others)
+        except ConflictError as error:
+            # The other step may be that of an earlier input, and the store was lost before it could say so.
+            self._take_unsaved_again()
+            earlier = False
+            while self._inbox and self._inbox[0].others is not None:
+                await self._take_queued(self._inbox.popleft())
+                earlier = not self._unsaved_inputs
+            if earlier:
+                return await self._take_queued(entry)
+            self._on_conflict(error)
         except StoreError as error:
             self._on_unsaved(entry, error)
         except Exception:
@@ -410,9 +422,6 @@ class Runner:
                 self._performer.perform(effect)
 
     def _on_unsaved(self, entry: _QueuedInput, error: StoreError) -> None:
-        if isinstance(error, ConflictError):
-            self._on_conflict(error)
-            return
         late = isinstance(error, AlreadyDecidedError)
         if not late:
             self.report_unsaved(error)

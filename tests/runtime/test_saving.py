@@ -218,9 +218,12 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
 
 @asynccontextmanager
 async def with_an_unsaved_result(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, *, is_lost: bool = False
 ) -> AsyncIterator[tuple[App, Session]]:
-    """A call has run and its result could not be stored; the next step can be."""
+    """A call has run and its result could not be stored; the next step can be.
+
+    With `is_lost` it was stored, and the database was lost before it said so.
+    """
     async with demo_session(workspace) as (app, session, _):
         await session.submit("run `echo x >> one`")
         await settled(session)
@@ -229,6 +232,8 @@ async def with_an_unsaved_result(
 
         def refuse_one_result(step: TurnStep, lease: str) -> None:
             if troubles and step.results:
+                if is_lost:
+                    commit(step, lease)
                 raise troubles.pop()
             commit(step, lease)
 
@@ -242,10 +247,11 @@ def outcomes(app: App, session: Session) -> list[Outcome]:
     return [m.outcome for m in app.store.history(session.session_id) if isinstance(m, ToolMessage)]
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
 async def test_an_unsaved_result_is_stored_before_the_next_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
-    async with with_an_unsaved_result(tmp_path, monkeypatch) as (app, session):
+    async with with_an_unsaved_result(tmp_path, monkeypatch, is_lost=is_lost) as (app, session):
         assert await session.cancel()
         async with asyncio.timeout(PATIENCE):
             await until(lambda: session.snapshot().status is TurnStatus.CANCELLED)
