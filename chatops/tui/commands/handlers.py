@@ -469,7 +469,8 @@ async def search(context: Context, argument: str) -> Replies:
             key=str(index),
             text=_hit_line(hit, text, width=width),
             find=f"{hit.title} {hit.text} {hit.folder}",
-            preview=(f"In {hit.folder}:\n" if hit.folder else "") + _preview_of(hit.text, argument),
+            # The title whole, which the row cuts.
+            preview=f"{hit.title}{f' in {hit.folder}' if hit.folder else ''}:\n{_preview_of(hit.text, argument)}",
         )
         for index, (hit, text) in enumerate(zip(hits, texts, strict=True))
     ]
@@ -479,7 +480,9 @@ async def search(context: Context, argument: str) -> Replies:
         find = FindText(argument, hit.text)
         if hit.session_id == then.session.session_id:
             return (find,)
-        return (*await resume(then, hit.session_id), find)
+        left = then.session.session_id if then.session.snapshot().session_id else ""
+        back = f"/resume {left} goes back." if left else "/new starts an empty one."
+        return (*await resume(then, hit.session_id), find, Notify(f"You are in {hit.title!r} now. {back}"))
 
     messages = sum(bool(hit.message_id) for hit in hits)
     found = [plural(messages, "message")] if messages else []
@@ -495,11 +498,15 @@ def _first_of_each_session(hits: Sequence[HitRow], choices: Sequence[Choice], *,
     for hit, choice in zip(hits, choices, strict=True):
         seen[hit.session_id] += 1
         others = counts[hit.session_id] - _MAX_HITS_OF_SESSION
+        # Title and time stand once.
+        indent = " " * (width + _TIME_WIDTH + 4)
         # A row that counts one other hit would take the same room.
-        if seen[hit.session_id] <= _MAX_HITS_OF_SESSION or others == 1:
+        if seen[hit.session_id] == 1:
             first.append(choice)
+        elif seen[hit.session_id] <= _MAX_HITS_OF_SESSION or others == 1:
+            first.append(replace(choice, text=indent + choice.text[len(indent) :]))
         elif seen[hit.session_id] == _MAX_HITS_OF_SESSION + 1:
-            first.append(replace(choice, text=_hit_line(hit, f"… {others} more in this session", width=width)))
+            first.append(replace(choice, text=f"{indent}… {others} more in this session"))
     return first
 
 

@@ -148,7 +148,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
         offers=context_commands.memory_offers,
     ),
     SlashCommand(name="cost", help="tokens and cost so far, by turn, day and model", run=cost.cost),
-    SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
+    SlashCommand(
+        name="export", args="[md|html|jsonl|openai] [FILE]", help="write this session to a file", run=handlers.export
+    ),
     SlashCommand(
         name="delegated", args="[N]", help="what the role of a delegated task said and did", run=revision.delegated
     ),

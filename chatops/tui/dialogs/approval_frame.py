@@ -14,6 +14,7 @@ from textual.content import Content
 from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.tools import CallFacts
+from chatops.domain.wording import cut
 from chatops.runtime.call_sheet import (
     CallSheet,
     Fact,
@@ -33,6 +34,8 @@ from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
 from chatops.tui.transcript.card import pending_verb
 
+_LONGEST_SUBJECT = 200
+"""Characters of a call that is shown while a reason is written: some lines."""
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 _TONES: dict[Weight, RowTone] = {
@@ -215,7 +218,9 @@ def reason_question(pending: PendingCall) -> Question[Decision]:
     tool = line(pending.call.name)
     return Question[Decision](
         f"Do not run {tool} again" if pending.outcome_unknown else f"Deny {tool}",
-        explain="Tell the model why, or what to do instead. The turn continues.",
+        # The question covers the call.
+        explain=f"{cut(subject_line(pending), most=_LONGEST_SUBJECT)}\n"
+        "Tell the model why, or what to do instead. The turn continues.",
         text="",
         check=lambda text: Rejected(reason=text.strip()),
         done="tells the model" if pending.outcome_unknown else "denies",

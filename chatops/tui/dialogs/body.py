@@ -59,6 +59,8 @@ class DialogBody(Vertical):
         """True if diffs are shown side by side."""
         self._title: str | Content | None = None
         """None until the first drawing."""
+        self._refusal = ""
+        """Why the last key was not taken. It stands on the border, where it moves no line."""
         self._notice_lines = 0
         """Lines that notices took above the dialog when it was fitted into the window."""
 
@@ -153,9 +155,11 @@ class DialogBody(Vertical):
 
     # Drawing
 
-    def draw(self, frame: DialogFrame, *, note: str, keys: Content, key_rows: int) -> None:
+    def draw(self, frame: DialogFrame, *, note: str, refusal: str, keys: Content, key_rows: int) -> None:
         """Draw everything around the payload. The keys keep `key_rows` lines, so that no line of the payload moves."""
         size, narrow = self.screen.size, self.has_class("-narrow")
+        # A low or narrow window has no border.
+        note, self._refusal = (". ".join(filter(None, (refusal, note))), "") if narrow else (note, refusal)
         self.styles.width = size.width if narrow else min(size.width, self._max_width)
         self.query_one("#dialog-keys").styles.min_height = key_rows
         height = size.height - toast_rows(self.screen)
@@ -184,7 +188,9 @@ class DialogBody(Vertical):
             return
         more = f"{self._page_key} more below · G end" if self.payload.continues_below else ""
         title = self._title if isinstance(self._title, Content) else Content(self._title)
-        self.border_subtitle = Content(more)
+        refusal = Content.styled(self._refusal, "bold $text-warning")
+        both = Content("   ").join(part for part in (refusal, Content(more)) if part.plain)
+        self.border_subtitle = both if both.cell_length <= self.line_width else refusal
         gap = self.line_width - title.cell_length - len(more)
         if more and self.has_class("-narrow") and gap > 1:
             title = Content.assemble(title, " " * gap, (more, "not bold $text-muted"))

@@ -403,8 +403,8 @@ class GuardedDialog(Modal[None]):
         """Let keys act that need all to be read, after a pause, because the last lines have not been read yet."""
         event.stop()
         self.end_read(event.key)
-        self.show_frame()
         self.pause(KeyKind.DECIDE)
+        self.show_frame()
 
     def _await_pause_end(self) -> None:
         """Call `_end_pause` soon after the last wait of the gate is over."""
@@ -502,8 +502,7 @@ class GuardedDialog(Modal[None]):
             legends.append(self.legend(""))
         drawn = [legend.draw(self.body.line_width) for legend in legends]
         rows = max(text.plain.count("\n") + 1 for text in drawn)
-        note = ". ".join(filter(None, (self._not_taken, self.note)))
-        self.body.draw(frame, note=note, keys=drawn[0], key_rows=rows)
+        self.body.draw(frame, note=self.note, refusal=self._not_taken, keys=drawn[0], key_rows=rows)
 
     def show_note(self, text: str) -> None:
         """Show a note inside the dialog."""

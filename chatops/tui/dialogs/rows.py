@@ -29,6 +29,9 @@ FOREIGN = "│ "
 """Stands before each line of a text that a server wrote, so that none looks like one of ours."""
 
 RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
+_BRIEF_LINES = 2
+_REST_IN_DETAILS = " … v"
+"""Stands for what is left out of a line, and names the key of the details."""
 _LONG = 500
 """Characters of a row that is longer than any window is wide. It is measured and broken in faster ways."""
 BETWEEN = " │ "
@@ -57,7 +60,7 @@ class Row:
     """Stands in a column of its own; empty for a further value under the label of the row before."""
     exact: bool = False
     brief: bool = False
-    """True if one line of the value is enough here: the details show all of it."""
+    """True if `_BRIEF_LINES` of the value are enough here: the details show all of it."""
     lead: str = " " * GUTTER
     """Stands before the first line of an exact row without a label."""
     lead_style: Style | None = None
@@ -166,8 +169,9 @@ def _wrap_labelled(row: Row, *, width: int) -> list[Line]:
         return _hanging_lines(row, text, break_text, width=width, hang=GUTTER)
     value_width = width - LABEL_WIDTH
     parts = break_text(row.text, value_width)
-    if row.brief and len(parts) > 1:
-        parts = [f"{break_text(row.text, value_width - 2)[0]} …"]
+    if row.brief and len(parts) > _BRIEF_LINES:
+        *begun, last = break_text(row.text, value_width - len(_REST_IN_DETAILS))[:_BRIEF_LINES]
+        parts = [*begun, (last.rpartition(",")[0] or last) + _REST_IN_DETAILS]
     return [Line(("" if index else row.label or "").ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
 
 

@@ -320,6 +320,7 @@ async def test_a_plain_command_needs_few_rows_and_fewer_the_second_time() -> Non
     calls = [pending_call(at, facts=replace(shell_facts(f"ls {at}"), sandbox=sandbox)) for at in (1, 2)]
     first = await screen_rows(calls[0])
     assert first[0].strip() == "ls 1" and len(first) <= 6
+    assert any(" no home" in row and row.endswith(" … v") for row in first), "and the key of the rest"
     assert {row[:12].strip() for row in first[1:]} == {"", "runs in", "sandbox", "asks because"}
     whole = "\n".join(row.text for row in rows(calls[0], details=True))
     assert sandbox in whole, "the details show what one line cannot"

@@ -242,6 +242,7 @@ async def test_three_calls_are_decided_each_on_its_own() -> None:
         assert "3 of 3" in running.text
         assert "denied" in running.text
         await running.press("D")
+        assert str(running.app.screen.query_one("#question-explain").render()).startswith("example.org")
         await running.answer("no need", "enter")
         answers = [(taken.call_id, taken.decision) for taken in running.session.taken]
         assert answers == [

@@ -311,6 +311,8 @@ async def test_search_counts_messages_and_titles_and_shows_few_of_each_session_u
         await running.settle()
         assert "Sessions with 'quux': 9 messages and 1 title in 3 sessions" in running.text
         assert "number 2" in running.text and "number 3" not in running.text
+        titles = [line for line in running.text.splitlines() if "Long" in line]
+        assert len(titles) == 2 and "number 0" in titles[0] and "Long:" in titles[1], "once in the list, once below it"
         assert "… 5 more in this session" in running.text and "quux once" in running.text
         await running.type_fast(*"number 7")
         await running.settle()
@@ -327,10 +329,11 @@ async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_
         assert "In all folders: /search --all invoice parser" in " ".join(running.text.split())
         running.app.chat.run_command("/search --all invoice parser")
         await running.settle()
-        assert "In /home/ana/old:" in running.text
+        assert "Parser in /home/ana/old:" in running.text
         await running.press("enter")
         assert running.app.chat.session is workspace.others["fork"]
         told = " ".join(running.text.split())
+        assert "You are in 'Parser' now. /resume" in told
         assert "copy of a session held in /home/ana/old. Its tools work in this folder." in told
 
 

@@ -50,9 +50,12 @@ async def test_calls_are_denied_in_a_row_and_each_key_is_for_the_call_on_the_scr
 
 async def test_a_key_that_comes_too_early_is_named_until_the_next_one() -> None:
     async with stage(asked(3)) as running:
-        await press(running, (1.0, "d"), (0.3, "a"))
+        await press(running, (1.0, "d"))
+        place = running.dialog.payload.region
+        await press(running, (0.3, "a"))
         assert decided(running) == [(1, Rejected())]
         assert "not taken: a, too early" in running.text
+        assert running.dialog.payload.region == place, "no line moves"
         running.clock.pass_(5)
         await running.settle()
         assert "not taken: a, too early" in running.text
