@@ -159,17 +159,19 @@ class _Planner:
     def __post_init__(self) -> None:
         self.ignored = GitIgnore(self.workspace)
 
-    def plan(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
-        """Return the paths below an open folder to copy, each folder before what is in it. Raises ToolFailedError."""
+    def plan(self, folder: int, parts: tuple[str, ...], *, limited: bool = True) -> list[_PlannedPath]:
+        """Return the paths below an open folder to copy, each folder before what is in it.
+
+        Raises ToolFailedError if it is too large. Not `limited` below a folder that may be shared: if that is large, it
+        is not copied, whatever is in it.
+        """
         planned: list[_PlannedPath] = []
         size = 0
-        # A folder that may be shared may be of any size: if it is large, it is not copied.
-        limited = not (parts and self._may_be_shared(parts))
         for name in sorted(os.listdir(folder)):
             self.seen += 1
             if self.seen > _MAX_SCANNED:
                 raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
-            of_entry = self._plan_entry(folder, (*parts, name))
+            of_entry = self._plan_entry(folder, (*parts, name), limited=limited)
             planned.extend(of_entry)
             size += sum(entry.info.st_size for entry in of_entry)
             # At once, and not when all is counted: a folder of a million files takes long to list.
@@ -181,9 +183,9 @@ class _Planner:
                 )
         return planned
 
-    def _plan_entry(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
+    def _plan_entry(self, folder: int, parts: tuple[str, ...], *, limited: bool) -> list[_PlannedPath]:
         name, path = parts[-1], "/".join(parts)
-        # A command or server that runs meanwhile covers a folder that is not there.
+        # The sandbox of a command that runs now has an empty mount point for each folder that it hides.
         mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
         if mounted or is_cache(name) or (is_git_name(name) and path != ".git"):
             return []
@@ -209,18 +211,19 @@ class _Planner:
             self.manifest.left[path] = f"cannot be read: {error.strerror}"
             return []
         try:
-            inside = self.plan(below, parts)
+            may_be_shared = self._may_be_shared(parts)
+            inside = self.plan(below, parts, limited=limited and not may_be_shared)
         finally:
             os.close(below)
         heavy = len(inside) > _HEAVY_FILES or sum(entry.info.st_size for entry in inside) > _HEAVY_BYTES
-        if heavy and self._may_be_shared(parts):
+        if heavy and may_be_shared:
             self._forget_below(path)
             self.manifest.shared.append(path)
             return [_PlannedPath(parts, info)]
         return [_PlannedPath(parts, info), *inside]
 
     def _plan_repository(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
-        """Return places for what is shown of the repository: the folder, its settings and its hooks."""
+        """Return the place where the repository is shown. `make_copy` adds those inside it."""
         info = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISDIR(info.st_mode):
             return []
@@ -231,6 +234,7 @@ class _Planner:
         return parts[-1] in _HEAVY_NAMES or self.ignored.ignores("/".join(parts) + "/")
 
     def _forget_below(self, path: str) -> None:
+        # What is hidden stays hidden, in a shared folder too.
         below, manifest = f"{path}/", self.manifest
         manifest.shared = [shared for shared in manifest.shared if not shared.startswith(below)]
         manifest.left = {left: why for left, why in manifest.left.items() if not left.startswith(below)}

@@ -6,6 +6,7 @@ each `…_MAY_…` pattern matches such a beginning. The functions after the mod
 A fence that may hold calls is held back by `HeldFence`, because only what follows tells a call from an example:
 
     open ── its first character fits no call ──> released: passed as code, by `InFence`
+     ├─ the message ends ──> as if it were closed
      └─ closed ── the message ends ──> its calls are taken, and those of the fences right before it
            ├─ another such fence, after a few words ──> open
            └─ other text ──> passed as code
@@ -152,6 +153,7 @@ class HeldFence:
         begins = begins_like_a_call(state.text, fence)
         if begins is False:
             return self._release(state, fence)
+        # What begins like a call is looked at again once its fence may end, anything else at each new piece.
         return state.pause("`~" if begins else ANYTHING)
 
     def _fence(self, state: ParserState, run: tuple[int, int]) -> Fence:
@@ -265,6 +267,7 @@ def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
     state.backtick_runs.clear()
     state.pass_content(mark.start())
     before = state.result.content_tail()
+    # Where no calls are read from text, a fence is only code.
     if state.offered.are_read and not state.result.has_entries and may_hold_a_call(fence, before):
         state.mode = HeldFence(run - state.at, after - run)
     else:
@@ -306,8 +309,10 @@ def note_unknown_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
             # The opening tag may have been in the prompt. Everything before was thought in that case.
             state.result.lower_confidence()
         return mark.end()
+    # It has the form of a call in a format that we do not read: the user learns that nothing was run.
     if CLOSER.fullmatch(f"</{key}>") and skip_code_span(state, start) is None:
         note_declined(state, start)
+    # `start` is not 0: the text begins with characters before the message.
     state.tags.open(key, begins_line=text[start - 1] == "\n")
     return mark.end()
 

@@ -58,7 +58,7 @@ _MAX_REQUEST = 16_384
 _MAX_URL = 8_000
 """Characters of the address that the user has to open."""
 _NOT_IN_A_TOKEN = re.compile(r'[\s"\\{}\[\],]')
-"""Characters that no token has (RFC 6750). The JSON of every stored row has them, and hiding them would break it."""
+"""Characters that no token has (RFC 6750). Rows of the session store have them, and hiding them would break a row."""
 _CALLBACK = "/callback"
 _VERSION_HEADER = "mcp-protocol-version"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
@@ -156,7 +156,7 @@ class StoredAuth(httpx2.Auth):
         try:
             async with asyncio.timeout(_RENEW_S), _renewal_lock(self._path):
                 found = await in_thread(self._read)
-                # Otherwise another process has renewed it.
+                # If they differ, another process has renewed them.
                 if found.tokens == spent:
                     tokens = await self._exchange(found)
                     # It may have been removed meanwhile, or replaced by a login.
@@ -226,7 +226,7 @@ class _Storage:
 
 
 def _hide_keys(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
-    """Have these keys hidden in all output, unless one could also be a word or the syntax of a stored row."""
+    """Have these keys hidden in all output, unless one could also be a word or JSON syntax."""
     given = (tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
     add_known_keys(
         *(

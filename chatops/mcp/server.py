@@ -11,8 +11,8 @@ until something calls `reconnect`. A call is never repeated: one that was under 
 unknown outcome.
 
 Servers announce changes of their tools, some of them many times at once. An announcement only marks the list as old;
-the owner reads it again after `_SETTLE_S`. A call does not rely on that: `refresh` reads the list before each
-inspection.
+a task beside the owner (`_follow_list`) reads it again after `_SETTLE_S`. A call does not rely on that: `refresh` reads
+the list before each inspection.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class Server:
         self._woken = asyncio.Event()
         """Ends the pause before the next attempt."""
         self._connect_ended = asyncio.Event()
-        """Set unless the server is off or starting."""
+        """Set when an attempt to connect has ended. `ready` clears it before it waits for another one."""
         self._list_changed = asyncio.Event()
         self.running_calls = 0
         """Calls that `ServerTool.run` has sent, and that have no result yet."""
@@ -193,7 +193,7 @@ class Server:
                         self._connect_ended.clear()
                         self.reconnect()
                     elif self.status.state is ServerState.READY and self._usable_connection is None:
-                        # The owner is about to notice, and then sets it again.
+                        # The owner is about to notice. It connects again, and sets this at the end.
                         self._connect_ended.clear()
                     await self._connect_ended.wait()
                     if (connection := self._usable_connection) is not None:

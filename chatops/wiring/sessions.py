@@ -74,9 +74,9 @@ class Runs:
         """
         from chatops.wiring.checks import check_to_run
 
-        led = self.run_of(beside)
-        role = led.state.role if led is not None and not led.over else beside.snapshot().role
-        model = led.state.model if led is not None and not led.over else beside.settings.model_pin
+        driven = self.run_of(beside)
+        role = driven.state.role if driven is not None and not driven.over else beside.snapshot().role
+        model = driven.state.model if driven is not None and not driven.over else beside.settings.model_pin
         definition = await asyncio.to_thread(lambda: self._app.workflows().get(workflow))
         checked = await check_to_run(self._app, definition, role=role)
         spec = checked.or_raise().spec
@@ -109,7 +109,7 @@ class Runs:
 
 
 class SessionList:
-    """The sessions of the workspace, as the store has them now. What opens one raises ChatopsError if it cannot."""
+    """The sessions of the workspace, as the store has them now. Methods that open one raise ChatopsError."""
 
     def __init__(self, app: App, *, runs: Runs, user: UserState) -> None:
         self._app = app
@@ -136,6 +136,7 @@ class SessionList:
         Raises NoSuchSessionError if the call has not started one.
         """
         session_id = child_session(call)
+        # The store takes the beginning of an id too, and would find the session of another call.
         if (await asyncio.to_thread(self._app.store.session, session_id)).id != session_id:
             raise NoSuchSessionError("This call has no session of its own yet.")
         return await asyncio.to_thread(self._exported, session_id, "md")
@@ -167,12 +168,12 @@ class SessionList:
         await self._delete_all(partial(replaced_copies, left=left, made=made))
 
     async def delete_copy_looked_at(self, left: SessionId) -> None:
-        """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
+        """Delete a session if nothing was said in it and it is a copy from another folder. Raises StoreError."""
         await self._delete_all(partial(unused_copy, left=left))
 
-    async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:
+    async def _delete_all(self, find: Callable[..., list[SessionId]]) -> None:
         draft = partial(self._user.draft, followed=False)
-        for unused in await asyncio.to_thread(found, self._app.store, draft=draft):
+        for unused in await asyncio.to_thread(find, self._app.store, draft=draft):
             await self.delete(unused)
             self._user.save_draft(unused, followed=False, text="")
 

@@ -764,3 +764,18 @@ def test_a_workspace_that_is_too_large_is_refused_at_the_limit(tmp_path: Path, m
     with pytest.raises(ToolFailedError, match="too large for a contained turn: at most 10 files"):
         make_copy(turn_folder(tmp_path / "data", "turn3"), tmp_path / "ws")
     assert len(listed) < 10
+
+
+def test_a_large_folder_in_one_that_is_not_copied_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "ws" / ".venv" / "lib"
+    packages.mkdir(parents=True)
+    for number in range(20):
+        (packages / f"{number}.py").touch()
+    monkeypatch.setattr(copying, "MAX_FILES", 10)
+    monkeypatch.setattr(copying, "_HEAVY_FILES", 10)
+    folder = turn_folder(tmp_path / "data", "turn3")
+    folder.path.parent.mkdir(parents=True)
+    make_copy(folder, tmp_path / "ws")
+    assert read_manifest(folder).shared == [".venv"]

@@ -81,7 +81,10 @@ def may_be_call(text: str, at: int, offered: OfferedTools) -> bool | None:
 
 
 def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
-    """Return the calls that make up the message from `at` to its end, or the index up to which it is data.
+    """Return the calls that make up the message from `at` to its end, or an index: no call begins before it.
+
+    The index is `at` if the text may be anything, such as prose with a call in it. It is the end of a value that was
+    read and is no call, and the end of the text if what could not be read, or what follows, is part of that value.
 
     A call that was clearly meant for a tool on offer but cannot be read becomes an unusable call; its text stays text.
     """
@@ -109,6 +112,7 @@ def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
         end = read.end
         at = between.end() if between else end
         if calls is None:
+            # A value that is no call, such as an answer in JSON.
             return len(text) if only_closers_follow(text, at) else end
         items += [as_unclosed(call) for call in calls] if read.unclosed else calls
     return CallBlock(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end

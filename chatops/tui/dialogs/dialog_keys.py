@@ -39,13 +39,13 @@ class DialogKey:
     _: KW_ONLY
     kind: KeyKind = KeyKind.VIEW
     at_once: bool = False
-    """True if it acts without waiting for a next key, which would make it part of a text."""
+    """True if it acts at once. Other keys wait briefly: if another key follows, both were typed as text."""
     group: KeyGroup | None = None
     """Its part of the help, if not the dialog's own."""
     id: str = ""
     """Its id in the keymap; empty for the keys that the user cannot change."""
     named: str = ""
-    """Its name in the help, where that stands for other rows too; empty: that of its keys."""
+    """Its name in the help if that row describes other rows too. If empty, the help names its keys."""
 
     @property
     def help_name(self) -> str:
@@ -89,7 +89,7 @@ def legend_of(
 ) -> KeyLegend:
     """Return the legend of those keys that are offered, named in `lines`, and then of a sentence.
 
-    `unread` is what keys do that need all to be read; empty once it was.
+    `unread` says what a key with `reads` does as long as something is unread; empty if nothing is.
     """
     hints: list[list[KeyHint]] = []
     for line in lines:

@@ -33,7 +33,7 @@ class _Sent:
 
 
 class Drafts:
-    """The draft of the open session. A draft of a session not stored yet moves with it when it is."""
+    """The draft of the open session. A session that is stored gets the draft that it had before."""
 
     def __init__(self, composer: Composer) -> None:
         self._composer = composer
@@ -44,10 +44,10 @@ class Drafts:
         """True while a timer runs that stores the draft."""
         self._stored_under: tuple[SessionId, bool] | None = None
         """The session a draft is stored under, and True if it is only followed here."""
+        self._stored_text: str | None = ""
+        """The draft that is stored under `_stored_under`; None if that is not known."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
-        self._stored_text: str | None = ""
-        """The draft as stored there; None if that is not known."""
         self._sending: list[_Sent] = []
         """Messages sent and not stored yet, oldest first."""
 
@@ -144,13 +144,14 @@ class Drafts:
         text = self._text(session)
         session_id, followed = session.session_id, self._followed
         before, now = self._stored_under, (session_id, followed)
-        # The session was stored since and has an id now, or is owned from here now. The owner's draft is left to the
-        # new owner.
-        if before is not None and before in (("", False), (session_id, True)) and before != now:
+        got_an_id, became_owner = before == ("", False), before == (session_id, True)
+        # The owner's draft is left to another owner.
+        if before is not None and before != now and (got_an_id or became_owner):
             if self._stored_text != "":
                 user.save_draft(before[0], followed=before[1], text="")
             self._stored_text = None
-        if (text or before == now) and (before, self._stored_text) != (now, text):
+        is_stored_like_this = (before, self._stored_text) == (now, text)
+        if (text or before == now) and not is_stored_like_this:
             user.save_draft(session_id, followed=followed, text=text)
         self._stored_under, self._stored_text = (now if text else None), text
 
