@@ -403,8 +403,8 @@ class GuardedDialog(Modal[None]):
         """Let keys act that need all to be read, after a pause, because the last lines have not been read yet."""
         event.stop()
         self.end_read(event.key)
-        self.pause(KeyKind.DECIDE)
         self.show_frame()
+        self.pause(KeyKind.DECIDE)
 
     def _await_pause_end(self) -> None:
         """Call `_end_pause` soon after the last wait of the gate is over."""
