@@ -232,14 +232,19 @@ def test_spaces_in_a_path_are_kept() -> None:
 
 
 def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
-    facts = replace(shell_facts("ls", argv=()), sandbox="bubblewrap: no network, workspace writable, no home")
+    sandbox = "bubblewrap: no network, workspace writable, no home, programs of this computer"
+    facts = replace(shell_facts("ls", argv=()), sandbox=sandbox)
     cut, whole = [
         row for row in describe(pending_call(facts=facts), theme=PLAIN, details=True).rows if row.label == "sandbox"
     ]
-    assert [part.text for part in wrap_row(cut, width=53)] == ["bubblewrap: no network, workspace …"]
+    assert [part.text for part in wrap_row(cut, width=53)] == [
+        "bubblewrap: no network, workspace",
+        "writable, no home … v",
+    ]
     assert [part.text for part in wrap_row(whole, width=53)] == [
         "bubblewrap: no network, workspace",
-        "writable, no home",
+        "writable, no home, programs of this",
+        "computer",
     ]
 
 
