@@ -98,7 +98,8 @@ async def test_pieces_of_text_do_not_draw_the_panel() -> None:
         for number in range(50):
             run.session.say(f"word {number} ")
         await running.settle()
-        assert drawn == 0
+        assert drawn <= 1, "the screen draws everything once more shortly after it has opened"
+        drawn = 0
         run.play.gives_up("no")
         await running.settle()
         assert 0 < drawn <= 2, "many events of one moment are drawn together, and once more if the panel has grown"
