@@ -371,7 +371,7 @@ class CallFacts:
     lacks: tuple[Lack, ...] = ()
     """Reasons for which the command will probably fail in its sandbox, for display."""
     extra: SandboxSpec = NARROWEST
-    """What the user can permit this one call beyond its limits; `NARROWEST`: nothing."""
+    """Wider limits that the user can grant to this call alone; `NARROWEST` if there are none."""
     extra_sandbox: str = ""
     """As `sandbox`, if the user permits `extra`."""
     needs_user: str = ""

@@ -49,7 +49,7 @@ class ServerTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """What the server says of the tool now, or said last if it has it no more."""
+        """The server's newest description of the tool, or the last one if the server has removed the tool."""
         found = self.server.tool(self.name)
         return self.listed if found is None else found.spec
 

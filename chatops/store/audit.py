@@ -290,7 +290,7 @@ def entry_of(body: str) -> dict[str, Any]:
 
 
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, UnreadableError, ValueError)
-"""What reading an entry raises that lacks a field of its kind, or has another type: another program has written it."""
+"""Errors of reading an entry that lacks a field or has one of another type. Another program has written it."""
 
 
 @frozen_dataclass

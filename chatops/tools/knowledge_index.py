@@ -111,7 +111,7 @@ def search_documents(
 
 @dataclass
 class _Report:
-    """What a search could not index."""
+    """Record of what a search could not index."""
 
     left: int = 0
     """Number of changed files that there was no time to read."""

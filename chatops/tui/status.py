@@ -129,7 +129,7 @@ class TranscriptHint(ErrorBoundary, Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id)
         self._unseen = ""
-        """What arrived or grew below the view, in words."""
+        """Counts of the messages and tool calls below the view that the user has not seen; empty if there are none."""
         self._selected = False
         self._more = KeyHint()
 

@@ -44,7 +44,7 @@ class TerminalTraits:
     problem: str = ""
     """Why it can show no screen, and what to do instead; empty if it can."""
     notice: str = ""
-    """What the user should know of it; empty if nothing."""
+    """Notice for the user about a limit of the terminal; empty if it has none."""
     colours: bool = True
 
 

@@ -45,7 +45,7 @@ STORE_VARIABLE = "CHATOPS_STORE"
 
 
 class Storage(Enum):
-    """What a command needs of the store."""
+    """How much a command depends on the store."""
 
     NEEDED = auto()
     """Everything it does has to be stored, or is not done."""

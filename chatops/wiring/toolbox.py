@@ -67,7 +67,7 @@ class Toolbox:
         self._memories = memories
         self._own: tuple[tuple[Item, ...], OwnTools] | None = None
         self._inputs_source: tuple[object, ...] = ()
-        """What `_built_inputs` was last made of. Comparing it costs nothing while no file has changed."""
+        """Values from which `_built_inputs` was made last. They are compared first, which costs less than making it."""
         self._built_inputs = self._inputs(configuration())
         """What `_built` was made of."""
         self._built = self._build(*self._built_inputs)
