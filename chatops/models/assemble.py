@@ -27,7 +27,7 @@ LONGEST_CHUNK = 256
 _SEARCH_EVERY = 1_000
 """Characters from one search for a repeated unit to the next: each takes some 50 comparisons."""
 _SEARCHED = 4 * LONGEST_UNIT
-"""Characters at the end of the text that are searched: a unit has to come at least four times in them."""
+"""Characters at the end of the text in which a unit is looked for: it has to come at least four times in them."""
 SIZE_LIMIT = 7_000_000
 """Maximum length of one reply in characters; beyond it a server is broken or hostile. In the JSON that is stored a
 character may take two, and `store.messages.LARGEST` is about 16 million."""
@@ -189,6 +189,7 @@ class Assembler:
         before = (self._size, self.finish_reason)
         self._note_metadata(chunk)
         choice = first_choice(chunk)
+        # Some servers name the field in a stream as in a whole reply, or the other way round.
         self._add_message(choice, as_object(choice.get("delta")) or as_object(choice.get("message")), whole=False)
         return before != (self._size, self.finish_reason)
 
@@ -248,6 +249,7 @@ class Assembler:
         self.model_id = self.model_id or as_text(chunk.get("model"))
 
     def _add_message(self, choice: JsonObject, message: JsonObject, *, whole: bool) -> None:
+        """Add the `message` of a choice: all of it, or if not `whole` the next part of it."""
         for kind, text, field in text_parts(message):
             self._count(len(text))
             (self._reasoning_repetition if kind == "reasoning" else self._text_repetition).feed(text)
@@ -273,6 +275,7 @@ class Assembler:
             self._pass_on(self._reader.feed(text))
 
     def _pass_on(self, read: list[Segment]) -> None:
+        """Add what the reader has made of the text: prose, or reasoning that the model wrote as text."""
         for segment in read:
             match segment:
                 case ContentSegment(text=text):
@@ -281,7 +284,7 @@ class Assembler:
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
                 case ReclassifiedSegment(text=text, removed=removed):
-                    # Prose that was already shown is corrected when the reply ends.
+                    # Text that was passed on as prose is reasoning after all. The screen is corrected at the end.
                     self._take_back(removed)
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
@@ -307,6 +310,7 @@ class Assembler:
             self._new.append(ReasoningChunk(text=text))
 
     def _count(self, size: int) -> None:
+        """Count a piece of the reply of `size` characters."""
         self._size += size
         self.pieces += size > 0
         self.started = self.started or size > 0

@@ -35,23 +35,25 @@ class CallChunk:
 
 @frozen_dataclass
 class Retrying:
-    """An attempt failed before its first token; the next one starts `delay_s` seconds after that.
-
-    Sent at once and then at each full second that is left.
-    """
+    """An attempt failed before its first token, and another one will start. Sent at once, and then once a second."""
 
     reason: str
+    """Why the attempt failed."""
     attempt: int
+    """Number of the next attempt, from 2, of `attempts`."""
     attempts: int
     delay_s: float
+    """Seconds from the failure to the next attempt."""
     left_s: float
+    """Seconds that are left of them."""
 
 
 @frozen_dataclass
 class Waiting:
-    """The server is silent or only sends keep-alive comments; `seconds` since the last data."""
+    """The server is silent or only sends keep-alive comments."""
 
     seconds: float
+    """Seconds since the last data."""
     alive: bool
     """True if something without content, such as a comment, has come since the last event."""
     limit_s: float | None
@@ -87,7 +89,7 @@ class Failed:
 
 
 class EngineError(Exception):
-    """Raised if a model's program fails; `failure` says how."""
+    """Raised if a program that runs a model (`models.cli`) gives no reply; `failure` says why."""
 
     def __init__(self, failure: ModelFailure) -> None:
         super().__init__(failure.message)
@@ -101,9 +103,9 @@ class ModelClient(Protocol):
     """Client for the models of a registry."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Ask `request.model`; end with exactly one Replied or Failed.
+        """Ask `request.model`, and yield events until exactly one Replied or Failed, the last one.
 
-        Cancelling the consuming task closes the connection. Raises nothing but the cancellation.
+        It raises nothing of its own. If the consuming task is cancelled, it closes the connection.
         """
 
     async def aclose(self) -> None:

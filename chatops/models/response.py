@@ -2,7 +2,7 @@
 
 Theory of operation
 
-Why it is ours. The SDK parses streams too, but reports success for eight responses that are broken: a web page, an
+Why not the SDK's parser. It reports success for eight responses that are broken: a web page, an
 error object and a whole completion in place of a stream (no chunks, no error), an end without a finish reason, with and
 without a tool call cut in the middle of its arguments, an `error` event of another shape, a byte order mark before the
 first event (which is then lost), and a finish reason that stays null. It also builds a model object for each chunk,
@@ -36,9 +36,9 @@ nothing else forever is as good as silent. They only set `alive` in the next `Wa
 `Waiting` is sent every `Pace.waiting_s` seconds without data. If the limit is short, it is sent after every quarter of
 the limit, but not more than once per second.
 
-`_next_wait` is computed before each wait, and before `sent` it only knows the time of the next `Waiting`. So the source
-has to yield an empty chunk right after `sent`, which ends that wait (`OpenAIChat._response_bytes`). Without it, a
-`first_token` limit below 15 seconds was noticed too late.
+A wait for bytes that began before `sent` ends only when the next `Waiting` is due, which may be after the limit of
+`first_token`. So the source of the bytes yields an empty chunk right after `sent` (`OpenAIChat._response_bytes`). It
+ends that wait, and the next one ends at the limit.
 
 Limits of size: `BODY_LIMIT` for a whole body, and those of `SseReader`, `Assembler` and `CallCollector`. A stream that
 has not ended after `REPLY_TOKENS` pieces, or `max_output_tokens` if that is more, is stopped: some models never end. A
@@ -113,7 +113,7 @@ class ResponseReader:
         self._pace = pace
         self._reader = SseReader()
         self._undecided = b""
-        """The body before its first visible character."""
+        """The white space before the first visible character of the body."""
         self._is_stream = False
         self._whole: list[bytes] | None = None
         """The body so far if it is not an event stream; None if it is one or that is not known yet."""
@@ -170,6 +170,7 @@ class ResponseReader:
         return self._done or self.failure is not None
 
     def _read(self, data: bytes | None) -> list[Chunk]:
+        """Read a part of the body, or its end (None), and return its chunks. Set `failure` if the reply must stop."""
         try:
             self._read_part(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
@@ -188,23 +189,24 @@ class ResponseReader:
         return chunks
 
     def _read_part(self, data: bytes | None) -> None:
-        """Read a part of the body, or its end (None)."""
         if data is not None and not self._is_stream and self._whole is None:
             data = self._decide_form(data)
-        if self._whole is not None:
-            if data is None:
-                self._read_whole(b"".join(self._whole))
-                return
+        if self._whole is None:
+            self._read_stream(data)
+        elif data is None:
+            self._read_whole(b"".join(self._whole))
+        else:
             self._whole.append(data)
             self._whole_size += len(data)
             self._last_sign = loop_time()
             if self._whole_size > BODY_LIMIT:
                 raise EventTooLargeError
-            return
-        if data is None and self._undecided:
-            events = [*self._reader.feed(self._undecided), *self._reader.close()]
-        else:
-            events = self._reader.close() if data is None else self._reader.feed(data)
+
+    def _read_stream(self, data: bytes | None) -> None:
+        """Read a part of an event stream, or its end (None). A body without visible characters is one, too."""
+        events = self._reader.feed(self._undecided if data is None else data)
+        if data is None:
+            events += self._reader.close()
         self._last_sign = loop_time()
         for event in events:
             if self._is_over():
@@ -239,11 +241,11 @@ class ResponseReader:
             self.failure = stream_failure(error_of_body(data), endpoint=self._endpoint)
             return
         chunk = as_object(parse(data))
-        if "choices" not in chunk or chunk.get("error"):
-            error = error_of_object(chunk)
-            if error is not None:
-                self.failure = stream_failure(error, endpoint=self._endpoint)
-                return
+        # Beside `choices`, other fields that some servers use for errors (`detail`) may mean anything.
+        may_be_error = "choices" not in chunk or bool(chunk.get("error"))
+        if may_be_error and (error := error_of_object(chunk)) is not None:
+            self.failure = stream_failure(error, endpoint=self._endpoint)
+            return
         if self.assembler.add(chunk):
             self._last_data = self._last_notice = loop_time()
 
@@ -326,11 +328,13 @@ class ResponseReader:
         return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
 
     def _next_wait(self) -> float:
+        """Return the seconds until `_check_clocks` has something to do."""
         now = loop_time()
         due = min(self._last_data + self._silence_limit(), self._last_notice + self._notice_interval(), self._deadline)
         return max(0.0, due - now)
 
     def _check_clocks(self) -> Waiting | None:
+        """Set `failure` if a time limit has passed; else return a `Waiting` if one is due."""
         now = loop_time()
         silent = now - self._last_data
         if silent >= self._silence_limit():

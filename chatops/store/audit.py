@@ -114,7 +114,10 @@ def link(before: str, body: str) -> str:
 
 
 def append_step(rows: Connection, step: TurnStep, *, now: float, via: str) -> None:
-    """Write the rows of a step, within its transaction and before its decisions are taken from the queue."""
+    """Write the rows of a step taken on the surface `via`, within its transaction.
+
+    Call it while the posted decisions that the step takes are still stored: their rows have `decided_at` from there.
+    """
     if entries := [*_describe_step(rows, step, via=via)]:
         append(rows, step.state.session_id, entries, now=now)
 
@@ -174,10 +177,10 @@ def _describe_step(rows: Connection, step: TurnStep, *, via: str) -> Iterator[di
             "sha256": _stored_digest(closing.result.content),
         }
     for verdict in step.verdicts:
-        home = None
+        workspace = None
         if verdict.facts is None:
-            home = rows.one("SELECT workspace FROM sessions WHERE id = ?", step.state.session_id)
-        yield {**_verdict_entry(verdict, via=via), "workspace": home[0] if home else None}
+            (workspace,) = rows.one("SELECT workspace FROM sessions WHERE id = ?", step.state.session_id) or (None,)
+        yield {**_verdict_entry(verdict, via=via), "workspace": workspace}
     for decided in step.decisions:
         posted = rows.one(
             "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
@@ -200,12 +203,13 @@ def _describe_step(rows: Connection, step: TurnStep, *, via: str) -> Iterator[di
 
 def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
     grants, facts = verdict.grants, verdict.facts
+    proposed_under, in_force = grants[0], grants[-1]
     target = next((model for grant in grants for model in grant.models if model.name == verdict.model), None)
     arguments = facts.arguments if facts is not None else verdict.call.arguments
     kept: dict[str, Any] = {}
     if facts is not None:
         kept = {name: value for name in _FACTS if (value := getattr(facts, name))}
-        spec = grants[0].tool(verdict.call.name)
+        spec = proposed_under.tool(verdict.call.name)
         hidden = (*spec.capabilities.in_diff, spec.capabilities.code) if spec is not None else ()
         kept["arguments"] = _hide_values(arguments, hidden) if len(arguments) <= LONGEST_ARGUMENTS else None
     return {
@@ -217,12 +221,12 @@ def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         "layer": verdict.layer,
         "answered_by": verdict.answered_by,
         "digest": verdict.digest,
-        "role": grants[0].role,
+        "role": proposed_under.role,
         "level": min(grant.level for grant in grants).word,
         "model": verdict.model,
         "engine": target.engine if target is not None else "",
         "endpoint": target.endpoint if target is not None else "",
-        "registries": grants[-1].registries,
+        "registries": in_force.registries,
         "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
         "read": verdict.workspace_read,
         "by": this_user(via),
@@ -232,6 +236,7 @@ def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
 
 
 def _hide_values(arguments: str, hidden: Sequence[str]) -> object:
+    """Return the arguments as a JSON object with digests for the `hidden` and secret ones; None if they are none."""
     values = json_or_text(arguments)
     if not isinstance(values, Mapping):
         return None
@@ -273,7 +278,7 @@ class AuditLog(StorePart):
 def to_line(row: AuditRow, *, text: str | None = None) -> str:
     """Return a row as a line of an export: its entry with `chain`, the `text` of a prompt if given, and `written_by`.
 
-    A reader takes these out, and has the entry that `chain` is computed over. Raises ValueError for a damaged body.
+    Without these three it is the entry that `chain` is computed over. Raises ValueError for a damaged body.
     """
     more = {} if text is None else {"text": text}
     if row.written_by:
@@ -303,9 +308,9 @@ class Anchor:
 
 
 def read_anchors(content: str) -> list[Anchor]:
-    """Return the anchors in lines of JSON, each perhaps after other words, as a system log has them.
+    """Return the anchors in lines of text. Each line ends in JSON, perhaps after other words, as in a system log.
 
-    Raises ValueError for a line that is none.
+    Raises ValueError for a line without an anchor.
     """
     return [_parse_anchor(found, number) for number, found in enumerate(content.splitlines(), 1) if found.strip()]
 
@@ -323,11 +328,18 @@ def _parse_anchor(content: str, number: int) -> Anchor:
 
 
 def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[str], dict[str, int]]:
-    """Return the faults of the chains, and up to which row each session is proven by the anchors.
+    """Return the faults of the chains, and the number of the last row of each session that an anchor proves.
 
-    `rows` are all rows of the store, by session and number. A change below an anchor always is a fault. One above it is
-    found only if whoever made it did not write the rest of the chain again.
+    `rows` are all rows of the store, by session and number. A change up to the row of an anchor is always found. One
+    after it is found only if whoever made it did not write the rest of the chain again.
     """
+    chains, faults = _read_chains(rows)
+    proven, differing = _compare(chains, anchors)
+    return faults + differing, proven
+
+
+def _read_chains(rows: Sequence[AuditRow]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the chain values of each session, and the rows that do not belong where they stand."""
     faults: list[str] = []
     chains: dict[str, list[str]] = {}
     for row in rows:
@@ -341,6 +353,11 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
         elif row.chain != link(chain[-1] if chain else "", row.body):
             faults.append(f"{name}: row {row.number}{writer} does not follow row {row.number - 1}: changed or moved")
         chain.append(row.chain)
+    return chains, faults
+
+
+def _compare(chains: dict[str, list[str]], anchors: Sequence[Anchor]) -> tuple[dict[str, int], list[str]]:
+    """Return the last row of each session that an anchor proves, and the first difference of each session."""
     proven: dict[str, int] = {}
     differs: dict[str, str] = {}
     for anchor in anchors:
@@ -354,12 +371,11 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
             differs.setdefault(anchor.session, f"{name}: {why}")
         else:
             proven[anchor.session] = max(anchor.number, proven.get(anchor.session, 0))
-    faults += differs.values()
-    return faults, proven
+    return proven, [*differs.values()]
 
 
 def is_sound(row: AuditRow) -> bool:
-    """Return True if the body is canonical, of this row, and of a kind and a time."""
+    """Return True if the body is canonical JSON with a kind, a time, and the session and number of this row."""
     try:
         entry = entry_of(row.body)
         real(entry.get("at"))

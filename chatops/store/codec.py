@@ -1,4 +1,4 @@
-"""Stored form of values: JSON text, validated when it is read back. No pickle, no source hashes.
+"""Stored form of values: JSON text, validated when it is read back.
 
 The form follows the dataclasses, and the members of a union are told apart by `kind`. Turns and workflow runs have
 versions. A new field with a default needs no new version, because older values load as they are. A change that stored
@@ -42,6 +42,9 @@ RUN_VERSION = 1
 
 PRUNED = "result"
 """The only key of a checkpoint that was pruned to how its turn ended."""
+
+_GRANTS_OF_PHASE = ("under", "proposed_under")
+"""Fields of a turn's phases that hold a grant, as the field `grant` of the turn does."""
 
 DAMAGED = "This message is damaged and cannot be shown."
 
@@ -166,8 +169,8 @@ class StoredState:
 def encode_state(state: TurnState, *, grants: dict[str, str] | None = None) -> str:
     """Return `state` encoded at STATE_VERSION, without the bodies of its messages.
 
-    With `grants`, each grant is added there under its digest and the state holds the digest only. A grant is most of a
-    state and the same in each step of a turn, so that it is neither encoded nor stored again and again.
+    If `grants` is given, the text of each grant is added to it under its digest, and the state holds the digest only.
+    Grants are most of a state and the same in each step of a turn: so they are not encoded and stored again and again.
     """
     payload = _field_values(state)
     del payload["history"]
@@ -175,11 +178,11 @@ def encode_state(state: TurnState, *, grants: dict[str, str] | None = None) -> s
     del payload["rounds"]
     if grants is not None:
         phase = payload["phase"] = _field_values(state.phase)
-        for holder, name in ((payload, "grant"), (phase, "under"), (phase, "proposed_under")):
+        for holder, name in ((payload, "grant"), *((phase, name) for name in _GRANTS_OF_PHASE)):
             if isinstance(grant := holder.get(name), Grant):
-                holder[name], encoded = _encode_grant(grant)
-                grants[str(holder[name])] = encoded
-    # Each step of a turn has the records of all its rounds so far.
+                digest, encoded = _encode_grant(grant)
+                holder[name], grants[digest] = digest, encoded
+    # Encoded apart: each step of a turn has the records of all its rounds so far.
     return f'{_to_json(payload)[:-1]},"rounds":[{_encode_rounds(state.rounds)}]}}'
 
 
@@ -188,15 +191,15 @@ def _encode_rounds(rounds: tuple[RoundRecord, ...]) -> str:
     global _last_rounds
     known, encoded = _last_rounds
     if rounds[: len(known)] != known:
-        known, encoded = (), ""
+        known, encoded = (), ()
     if new := rounds[len(known) :]:
-        encoded = ",".join((*((encoded,) if known else ()), *map(_to_json, new)))
+        encoded = (*encoded, *map(_to_json, new))
         _last_rounds = (rounds, encoded)
-    return encoded
+    return ",".join(encoded)
 
 
-_last_rounds: tuple[tuple[RoundRecord, ...], str] = ((), "")
-"""The rounds that were encoded last, and their JSON text."""
+_last_rounds: tuple[tuple[RoundRecord, ...], tuple[str, ...]] = ((), ())
+"""The rounds that were encoded last, and the JSON text of each."""
 
 
 def _encode_grant(grant: Grant) -> tuple[str, str]:
@@ -232,21 +235,18 @@ def decode_state(
     ids = payload.pop("messages", None)
     if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
         raise UnreadableError("A stored turn is damaged: its messages are not listed.", advice=_DAMAGE_ADVICE)
-    phase = payload.get("phase")
-    for holder in (payload, phase if isinstance(phase, dict) else {}):
-        for name in ("grant", "under", "proposed_under"):
-            if isinstance(digest := holder.get(name), str):
-                holder[name] = _parse_grant(digest, grant_of(digest))
+    phase = payload["phase"] if isinstance(payload.get("phase"), dict) else {}
+    for holder, name in ((payload, "grant"), *((phase, name) for name in _GRANTS_OF_PHASE)):
+        if isinstance(digest := holder.get(name), str):
+            holder[name] = _parse_grant(digest, grant_of(digest))
     state = _STATES.validate(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
 
 def prune(text: object) -> str:
-    """Return all that stays of a stored turn once nothing resumes it: how it ended.
+    """Return what stays of a stored turn that nothing resumes: how it ended. Its rights are most of its size.
 
-    The rights of a turn are most of its size: a short exchange takes 10 KB with them and 1.7 KB without.
-
-    Empty if it stays as it is: an attempt at a step or a gate of a workflow, a pruned turn, a damaged one.
+    Empty if all of the turn stays: an attempt at a step or a gate of a workflow, a pruned turn, a damaged one.
     """
     try:
         payload = _STATES.parse(text)
@@ -265,9 +265,9 @@ def _parse_grant(digest: str, text: str | None) -> dict[str, Any]:
 
 
 def decode_decision(text: object) -> Decision:
-    """Decode a posted decision. Raises UnreadableError, also for one that would be written with other fields.
+    """Decode a posted decision. Raises UnreadableError, also if a field of it would be written with another value.
 
-    A database logs a decision in its author's name only with the fields that were posted.
+    A database of a team compares the decision in the log with the one that was posted, field by field.
     """
     decision, given = _DECISIONS.decode(text), _DECISIONS.parse(text)
     written = _DECISIONS.parse(encode_recorded(decision))

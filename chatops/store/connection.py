@@ -226,8 +226,9 @@ class Connection:
             began, here = time.monotonic(), time.time()
             there = self.now()
             took = time.monotonic() - began
+            # The answer is taken to come from the middle of that time.
             measured.append((took, there - here - took / 2))
-        # The quickest answer says most about the clock: half of its way is the error.
+        # The quickest answer says most about the clock: the error is at most half of the time that it took.
         return min(measured)
 
     def changes(self) -> int:
@@ -258,7 +259,7 @@ class Connection:
                 raise
 
     def _begin(self, begin: str) -> None:
-        """Begin a transaction. While other processes commit theirs, it waits for its turn.
+        """Begin a transaction with the statement `begin`. While other processes commit theirs, it waits for its turn.
 
         SQLite gives up after `BUSY_TIMEOUT_MS`, which is too short for the last of many processes on a busy machine.
         """
@@ -350,7 +351,7 @@ def _decode_row(cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, 
 def transaction(raw: sqlite3.Connection, *, unchecked: bool = False) -> Iterator[None]:
     """Run the block in one transaction: durable when it has ended, or undone. `raw` is in autocommit mode.
 
-    `unchecked`: rows may come before those that they refer to, as when whole tables are copied.
+    If `unchecked`, rows may be written before the rows that they refer to, as when whole tables are copied.
     """
     if unchecked:
         raw.execute("PRAGMA foreign_keys = OFF")
@@ -408,19 +409,19 @@ def integer(value: Value) -> int:
 
 
 def integer_or_none(value: Value) -> int | None:
-    """Return a column that is a number or nothing. Raises UnreadableError."""
+    """Return an integer column that may be NULL. Raises UnreadableError."""
     return None if value is None else integer(value)
 
 
 def real(value: Value) -> float:
-    """Return a time in seconds since the epoch. Raises UnreadableError, also for one that no calendar has."""
+    """Return a number: a time in seconds since the epoch, or an amount. Raises UnreadableError for a damaged one."""
     if isinstance(value, int | float) and abs(value) < _LATEST_TIME_S:
         return float(value)
     raise _wrong_type_error(value)
 
 
 def real_or_none(value: Value) -> float | None:
-    """Return a time that may be NULL. Raises UnreadableError."""
+    """Return a number as `real` does, or None for NULL. Raises UnreadableError."""
     return None if value is None else real(value)
 
 

@@ -10,11 +10,11 @@ A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes,
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
 - the decisions, remembered rules and pending calls that follow from the step, see `decisions`;
 - the rows of the audit log about all of these, see `audit`;
-- the removal of the queued message that the turn starts with, if any;
-- the draft without the message that the turn starts with.
+- for a turn that starts with a queued message: the removal of that message from the queue;
+- the composer's draft, without the message that the turn starts with.
 
-The first step of a turn also prunes the checkpoint of the turn before to how that ended: nothing reads it any more.
-Turns of workflow runs stay whole.
+The first step of a turn also prunes the checkpoint of the finished turn before. Only its result and its usage stay,
+because nothing reads the rest any more. Turns of workflow runs stay whole.
 
 All of it is stored or nothing, so a process that resumes the turn needs the checkpoint and the journal only.
 
@@ -26,7 +26,8 @@ Invariants
   session's workflow run waits for.
 - The same step may be committed again, for example if the caller did not learn that the commit had worked. It is
   recognised by its fingerprint, but only from the connection (`writer`) that stored it: two processes may well compute
-  the same step, and only one of them may perform it. A step that stores nothing but its state is recognised from any.
+  the same step, and only one of them may perform it. A step that stores nothing but its state has nothing to perform,
+  so it is recognised from any connection.
 - An attempt of a call has one intent. A second one is a ConflictError: this rules out a second run.
 - The first certain outcome of an attempt stays. `unknown` is replaced by an outcome that is found out later.
 - The state refers to stored messages only.
@@ -48,7 +49,7 @@ from chatops.domain.messages import Usage, count_for_user
 from chatops.domain.tools import Outcome
 from chatops.store import audit, decisions, leases, messages
 from chatops.store.base import Holder, JournalRow, Late, StorePart
-from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
+from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or, text_or_none
 from chatops.store.runs import active_run
 from chatops.store.sessions import title_from, turn_number
 
@@ -70,15 +71,14 @@ class Turns(StorePart):
     """The methods of `Store` about turns."""
 
     def commit(self, step: TurnStep, lease: str = "") -> None:
-        """Store a step in one transaction. `lease` is the token of the session's lease.
+        """Store a step in one transaction. Committing the very same step again has no effect.
 
-        That is its state, messages, intents, results, decisions, rules and pending calls, and the session's head. The
-        first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
+        `lease` is the token of the session's lease. If anything is raised, nothing is stored.
 
-        Raises ConflictError if `seq` does not follow the stored one, if the session has another lease, or
-        for a second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecidedError, and
-        stores nothing, for a decision on a call that another decision was posted for first, unless it denies what that
-        one approved.
+        Raises ConflictError if an invariant above does not hold, or if the session has another lease.
+
+        Raises AlreadyDecidedError if the step decides a call for which another decision was posted first. The step may
+        still deny a call whose posted decision approves it.
         """
         with self._rows.write():
             leases.must_not_be_taken(self._rows, step.state.session_id, lease)
@@ -111,10 +111,11 @@ class Turns(StorePart):
                 session_id,
                 besides,
             )
-        if found is None or not found[0]:
+        turns, *tokens, cost = found or (0, None)
+        if not turns:
             return None
-        counts = {name: int(real_or_none(value) or 0) for name, value in zip(_TOKEN_FIELDS, found[1:-1], strict=True)}
-        return Usage(**counts, cost=real_or_none(found[-1]))
+        counts = {name: int(real_or_none(value) or 0) for name, value in zip(_TOKEN_FIELDS, tokens, strict=True)}
+        return Usage(**counts, cost=real_or_none(cost))
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
         """Return all attempts of a turn, in the order they were started."""
@@ -141,10 +142,11 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     body = codec.encode_state(state, grants=grants)
     bodies = [codec.encode_message(message) for message in step.messages]
     fingerprint = codec.fingerprint(step, state=body, messages=bodies)
-    checkpoint = _Checkpoint(state=state, body=body, fingerprint=fingerprint, writer=writer)
-    stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
-    nothing_new = not (step.messages or step.results or step.decisions or step.rules or step.effects)
-    if stored is not None and _is_repeated(checkpoint, stored, nothing_new=nothing_new):
+    checkpoint = _Checkpoint(
+        session_id=state.session_id, seq=state.seq, body=body, fingerprint=fingerprint, writer=writer
+    )
+    stored = _stored_checkpoint(rows, state.turn_id)
+    if stored is not None and _is_repeated(step, checkpoint, stored):
         return
     _must_follow(state, stored, active=active)
     if stored is None:
@@ -164,7 +166,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     if unknown := messages.find_missing(rows, [message.id for message in state.messages]):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored: {', '.join(unknown)}.")
     _put_grants(rows, state.session_id, grants)
-    _put_checkpoint(rows, checkpoint, now=now)
+    _put_checkpoint(rows, state, checkpoint, now=now)
     for result in step.results:
         _close_attempt(rows, result, now=now)
     for effect in step.effects:
@@ -177,49 +179,70 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest})", state.session_id)
     if step.draft is not None:
         rows.put_setting(step.draft.setting, step.draft.text)
+    # The log reads the posted decisions that the next line removes.
     audit.append_step(rows, step, now=now, via=via)
     decisions.store_decisions(rows, step, now=now)
-    rows.run(
-        f"UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, "
-        f"turn_counter = {rows.GREATEST}(turn_counter, ?), title = ?, message_count = message_count + ?, "
-        "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
-        new_head,
-        None if state.phase.kind == "finished" else state.turn_id,
-        state.turn_id,
-        turn_number(state.turn_id),
-        title or title_from(step.messages),
-        count_for_user(step.messages),
-        now,
-        state.session_id,
-    )
+    _update_session(rows, step, head=new_head, title=title or title_from(step.messages), now=now)
     reach("in_commit")
 
 
 @frozen_dataclass
 class _Checkpoint:
-    """A state to be stored, with the fingerprint of the whole step. `writer` names the connection."""
+    """The encoded state of a turn after step `seq`, with the fingerprint of the whole step."""
 
-    state: TurnState
+    session_id: str
+    seq: int
     body: str
     fingerprint: str
     writer: str
+    """The connection that stored the step."""
 
 
-def _is_repeated(checkpoint: _Checkpoint, stored: SqlRow, *, nothing_new: bool) -> bool:
+def _stored_checkpoint(rows: Connection, turn_id: TurnId) -> _Checkpoint | None:
+    row = rows.one("SELECT session_id, seq, state, fingerprint, writer FROM turns WHERE turn_id = ?", turn_id)
+    if row is None:
+        return None
+    session_id, seq, *others = row
+    # A damaged text equals no other one, and the next step replaces it.
+    body, fingerprint, writer = (text_or(value, "") for value in others)
+    return _Checkpoint(
+        session_id=text_or(session_id, ""), seq=integer(seq), body=body, fingerprint=fingerprint, writer=writer
+    )
+
+
+def _update_session(rows: Connection, step: TurnStep, *, head: MessageId | None, title: str, now: float) -> None:
+    state = step.state
+    rows.run(
+        f"UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, "
+        f"turn_counter = {rows.GREATEST}(turn_counter, ?), title = ?, message_count = message_count + ?, "
+        "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
+        head,
+        None if state.phase.kind == "finished" else state.turn_id,
+        state.turn_id,
+        turn_number(state.turn_id),
+        title,
+        count_for_user(step.messages),
+        now,
+        state.session_id,
+    )
+
+
+def _is_repeated(step: TurnStep, checkpoint: _Checkpoint, stored: _Checkpoint) -> bool:
     """Return True if this very step is stored. Raises ConflictError if another one has its number."""
-    seq, writer, fingerprint, body, _ = stored
-    if seq != checkpoint.state.seq:
+    if stored.seq != checkpoint.seq:
         return False
-    is_same = (writer, fingerprint) == (checkpoint.writer, checkpoint.fingerprint)
-    if is_same or (nothing_new and body == checkpoint.body):
+    if (stored.writer, stored.fingerprint) == (checkpoint.writer, checkpoint.fingerprint):
         return True
-    raise ConflictError(f"Turn {checkpoint.state.turn_id} has another step {seq} already.", advice=_RELOAD)
+    has_only_state = not (step.messages or step.results or step.decisions or step.rules or step.effects)
+    if has_only_state and stored.body == checkpoint.body:
+        return True
+    raise ConflictError(f"Turn {step.state.turn_id} has another step {stored.seq} already.", advice=_RELOAD)
 
 
 def _must_start_at_head(rows: Connection, state: TurnState, *, head: str | None) -> None:
-    """Raise ConflictError unless the turn starts at the head, or is the one that the session's run waits for.
+    """Raise ConflictError unless the turn starts at the head, or is the one that the session's workflow run waits for.
 
-    An attempt at a workflow step sees the earlier attempts and nothing else, so it starts below them, or at no message.
+    A turn of a run is an attempt at a step. It sees the earlier attempts and nothing else, so it may start elsewhere.
     """
     run = active_run(rows, state.session_id)
     if run is not None and run.turn_id != state.turn_id:
@@ -232,11 +255,11 @@ def _must_start_at_head(rows: Connection, state: TurnState, *, head: str | None)
         raise ConflictError(f"The session has changed since turn {state.turn_id} was started.", advice=_RELOAD)
 
 
-def _must_follow(state: TurnState, stored: SqlRow | None, *, active: str | None) -> None:
+def _must_follow(state: TurnState, stored: _Checkpoint | None, *, active: str | None) -> None:
     """Raise ConflictError unless the step is the next one of the session's one unfinished turn."""
-    if stored is not None and stored[4] != state.session_id:
+    if stored is not None and stored.session_id != state.session_id:
         raise ConflictError(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)
-    if state.seq != (0 if stored is None else integer(stored[0]) + 1):
+    if state.seq != (0 if stored is None else stored.seq + 1):
         raise ConflictError(f"Step {state.seq} of turn {state.turn_id} does not follow the stored one.", advice=_RELOAD)
     if active not in {None, state.turn_id}:
         raise ConflictError(f"Another turn of this session is not finished: {active}.", advice=_RELOAD)
@@ -247,16 +270,17 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     row = rows.one("SELECT state, version, session_id FROM turns WHERE turn_id = ?", turn_id)
     if row is None:
         raise UnreadableError(f"There is no turn {turn_id}.", advice="`chatops sessions list` shows what there is.")
+    body, version, owner = row
     try:
-        session_id = text(row[2])
+        session_id = text(owner)
         stored = codec.decode_state(
-            text(row[0]), version=integer(row[1]), grant_of=cache(partial(stored_grant, rows, session_id))
+            text(body), version=integer(version), grant_of=cache(partial(stored_grant, rows, session_id))
         )
-        # What is known of a turn, as that it was copied, is stored by its id.
+        # A state under a false id would not count as copied, for example: facts about a turn are stored by its id.
         if (stored.state.turn_id, stored.state.session_id) != (turn_id, session_id):
             raise UnreadableError(f"The stored turn {turn_id} is damaged: it is another turn, or another session's.")
     except UnreadableError as error:
-        way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
+        way_on = f"To continue in a copy: chatops sessions fork {owner}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
     return replace(
         stored.state, history=_read_history(rows, stored.state), messages=messages.by_ids(rows, stored.messages)
@@ -276,7 +300,7 @@ def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, st
 
 
 def _prune(rows: Connection, turn_id: str | None) -> None:
-    """Keep only the result and the usage of a finished turn of a chat."""
+    """Keep only the result and the usage of a turn if it is a finished one of a chat. None: there is no turn."""
     row = rows.one("SELECT state FROM turns WHERE turn_id = ? AND phase = 'finished'", turn_id)
     if row is not None and (result := codec.prune(row[0])):
         rows.run("UPDATE turns SET state = ? WHERE turn_id = ?", result, turn_id)
@@ -286,15 +310,14 @@ def _read_history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
     """Return the messages before the turn: the whole session, or for an attempt at a step the earlier attempts."""
     if state.parent_id is None or state.contract is None:
         return messages.chain(rows, state.parent_id)
-    owner = rows.one("SELECT turn_id FROM messages WHERE id = ?", state.parent_id)
-    if owner is None or owner[0] is None or owner[0] == state.turn_id:
+    (earlier,) = rows.one("SELECT turn_id FROM messages WHERE id = ?", state.parent_id) or (None,)
+    if earlier in {None, state.turn_id}:
         return (codec.damaged_message(state.parent_id),)
-    before = load(rows, TurnId(text(owner[0])))
+    before = load(rows, TurnId(text(earlier)))
     return (*before.history, *before.messages)
 
 
-def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) -> None:
-    state = checkpoint.state
+def _put_checkpoint(rows: Connection, state: TurnState, checkpoint: _Checkpoint, *, now: float) -> None:
     rows.upsert(
         "turns",
         "turn_id",
@@ -348,21 +371,22 @@ def _close_attempt(rows: Connection, closing: AttemptResult, *, now: float) -> N
 
 
 def _decode_journal_row(row: SqlRow) -> JournalRow:
-    outcome = text_or_none(row[9])
+    call_id, attempt, tool, arguments, digest, boot, pid, pid_started, started, ended_as, result, ended, machine = row
+    outcome = text_or_none(ended_as)
     # A later version may have stored an outcome that this one does not know.
     known = outcome in {member.value for member in Outcome}
     return JournalRow(
-        call_id=CallId(text(row[0])),
-        attempt=integer(row[1]),
-        tool=text(row[2]),
-        arguments=text(row[3]),
-        digest=text(row[4]),
-        boot_id=text(row[5]),
-        pid=integer(row[6]),
-        pid_started=text(row[7]),
-        started_at=real(row[8]),
+        call_id=CallId(text(call_id)),
+        attempt=integer(attempt),
+        tool=text(tool),
+        arguments=text(arguments),
+        digest=text(digest),
+        boot_id=text(boot),
+        pid=integer(pid),
+        pid_started=text(pid_started),
+        started_at=real(started),
         outcome=None if outcome is None else Outcome(outcome) if known else Outcome.UNKNOWN,
-        result=text(row[10]),
-        finished_at=real_or_none(row[11]),
-        machine=text(row[12]),
+        result=text(result),
+        finished_at=real_or_none(ended),
+        machine=text(machine),
     )
