@@ -127,7 +127,8 @@ def _sign(data: bytes, key: str, *, file: Path) -> bytes:
     try:
         done = subprocess.run(command, input=data, check=False, capture_output=True)
     except OSError as error:
-        raise ConfigError(f"{file} is not signed: ssh-keygen: {error.strerror}", advice="Install OpenSSH.") from None
+        advice = "Install OpenSSH." if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f"{file} is not signed: ssh-keygen: {error.strerror}.", advice=advice) from None
     if done.returncode or not done.stdout:
         why = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
         raise ConfigError(

@@ -21,7 +21,7 @@ from typing import assert_never
 from chatops.config.extras import not_installed
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
-from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.errors import ChatopsError, ConfigError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.model import FailureKind
@@ -521,7 +521,12 @@ def _check_editors(app: App) -> list[Check]:
     """Return how fast each editor has answered questions about calls. One that answers by itself is a warning."""
     found = []
     with suppress(ChatopsError):  # The store has a check of its own.
-        for name, (times, voids) in editors(app.store).items():
+        store = app.store
+        try:
+            known = editors(store)
+        except UnreadableError as error:
+            return [Check(name="editors", grade=Grade.WARN, text=str(error), advice=error.advice)]
+        for name, (times, voids) in known.items():
             parts = [plural(len(times), "answer")]
             if times:
                 parts.append(

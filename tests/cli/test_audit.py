@@ -170,7 +170,9 @@ def cut_off(rows: Rows, pick: random.Random) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-def test_a_receipt_is_checked_without_chatops(chatops: CommandLine, tmp_path: Path) -> None:
+def test_a_receipt_is_checked_without_chatops(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = finished(chatops)
     key, receipt = tmp_path / "key", tmp_path / "receipt.jsonl"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -182,6 +184,12 @@ def test_a_receipt_is_checked_without_chatops(chatops: CommandLine, tmp_path: Pa
     verify = ["ssh-keygen", "-Y", "verify", "-f", str(tmp_path / "allowed"), "-I", "ana", "-n", "chatops-audit"]
     verify += ["-s", f"{receipt}.sig"]
     assert subprocess.run(verify, input=receipt.read_bytes(), check=False, capture_output=True).returncode == 0
+    for why in ("No such file or directory.\nInstall OpenSSH.", "Permission denied."):
+        with monkeypatch.context() as patched:
+            patched.setenv("PATH", str(tmp_path))
+            ran = chatops("audit", "export", "-o", str(tmp_path / "second"), "--sign", str(key))
+        assert ran.code == 2 and ran.err.partition("ssh-keygen: ")[2].strip() == why
+        (tmp_path / "ssh-keygen").touch()  # it may not be run
     script = tmp_path / "check.py"
     script.write_text(DOCS.read_text().partition("<!-- receipt -->\n```python\n")[2].partition("```")[0])
 

@@ -11,6 +11,7 @@ from chatops.engine.state import CallState
 from chatops.store import health
 from chatops.store.backup import make_backup
 from chatops.store.base import Holder
+from chatops.store.editor_answers import editors, note_answer
 from chatops.store.opening import backup_of
 from chatops.store.process_identity import this_process
 from chatops.store.schema import SCHEMA_VERSION
@@ -31,6 +32,19 @@ def path(chatops_home: Path) -> Path:
 def store_lines(path: Path) -> list[dict[str, Any]]:
     """As `chatops doctor --output-format json` has them."""
     return [{"grade": check.grade.value, "text": check.text, "advice": check.advice} for check in store_checks(path)]
+
+
+@pytest.mark.parametrize("stored", ["{", "[1]", '{"zed": [["soon"], 0]}'])
+def test_doctor_says_where_damaged_answers_of_editors_are(chatops: CommandLine, path: Path, stored: str) -> None:
+    with closing(Store(path)) as store:
+        store.set_setting("editors", stored)
+    ran = chatops("doctor", "--output-format", "json")
+    assert [line["text"] for line in ran.json if line["name"] == "editors"] == [
+        f"The answers of editors in {path} are damaged."
+    ]
+    with closing(Store(path)) as store:
+        note_answer(store, "zed 1", seconds=2.0, void=False)
+        assert dict(editors(store)) == {"zed 1": ([2.0], 0)}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

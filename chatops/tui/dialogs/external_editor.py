@@ -110,10 +110,15 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     command = editor_command(os.environ)
     try:
         file = Path(tempfile.mkdtemp(prefix="chatops-")) / name
-        file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        edited = EditedText(text=text, path=file)
+        try:
+            file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        except OSError:
+            edited.discard()
+            raise
     except OSError as error:
         raise ChatopsError(f"No file for the editor could be made: {error.strerror or error}.") from None
-    edited, started = EditedText(text=text, path=file), time.monotonic()
+    started = time.monotonic()
     try:
         with app.suspend():
             failed = await _run_editor([*command, str(file)])
@@ -133,8 +138,10 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     if found == text:
         edited.discard()
         raise ChatopsError(f"Nothing was changed: {reason}.")
-    kept = f"Your text is in {file}." if file.exists() else "It left no file."
-    raise ChatopsError(f"Nothing was changed: {reason}.", advice=kept)
+    if not file.exists():
+        edited.discard()
+        raise ChatopsError(f"Nothing was changed: {reason}.", advice="It left no file.")
+    raise ChatopsError(f"Nothing was changed: {reason}.", advice=f"Your text is in {file}.")
 
 
 async def _run_editor(command: list[str]) -> str:
