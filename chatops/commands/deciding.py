@@ -21,7 +21,7 @@ from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.pending import PendingCalls, check_unknown_outcome, require_digest, standing
+from chatops.wiring.pending import PendingCalls, check_unknown_outcome, require_digest, state_in_words
 from chatops.wiring.stored import open_store
 
 VIA = "approvals"
@@ -43,7 +43,7 @@ def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
             queued.pending.call.id,
             asked_by(queued.pending),
             when(queued.requested_at),
-            standing(queued),
+            state_in_words(queued),
             show_folder(folders[queued.session_id]),
             queued.pending.call.name,
             beginning(queued.pending),
@@ -88,7 +88,7 @@ def show(arguments: Namespace) -> int:
     view.exactly(describe(queued.pending))
     call = queued.pending.call.id
     if queued.decided is not None:
-        view.say(f"Already decided: {standing(queued)}. Then: {then}")
+        view.say(f"Already decided: {state_in_words(queued)}. Then: {then}")
     elif queued.pending.denial is not None:
         view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:

@@ -12,7 +12,7 @@ from chatops.headless.screen import at_words, screen
 from chatops.wiring.app import App
 from chatops.wiring.doctor import Check, Grade, has_failed, report_lines, run_checks
 from chatops.wiring.stored import Storage
-from chatops.wiring.tasks import MAX_ROUNDS, TASKS, Plan, TaskResult, plan, play
+from chatops.wiring.tasks import MAX_TASK_ROUNDS, TASKS, Plan, TaskResult, plan, play
 
 
 def run(arguments: Namespace) -> int:
@@ -72,7 +72,7 @@ def _play_tasks(arguments: Namespace) -> int:
 def _describe_costs(planned: Plan) -> str:
     """Return what the tasks will take, as sentences."""
     count = len(planned.tasks)
-    usual = f"about {planned.requests} requests (at most {MAX_ROUNDS * count})"
+    usual = f"about {planned.requests} requests (at most {MAX_TASK_ROUNDS * count})"
     sizes = f"{planned.input_tokens:,} tokens in and {planned.output_tokens:,} out"
     cost = "its price is unknown" if planned.cost is None else f"about {money(planned.cost, cents_from=0.01)}"
     return (

@@ -19,8 +19,7 @@ from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import tool_name
-from chatops.policy.resolve import MAX_ROUNDS
-from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, strict_with
+from chatops.policy.spelled import MAX_ROUNDS, STRICT, Name, Spelled, Tokens, strict_with
 from chatops.policy.workflow import (
     DEFAULT_ATTEMPTS,
     DEFAULT_ITERATIONS,

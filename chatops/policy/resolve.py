@@ -23,13 +23,12 @@ from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource, Registries,
 from chatops.policy.rule_syntax import parse_rule, reread
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
 from chatops.policy.servers import SERVER_MARK, ToolSetting, mcp_source, server_of
+from chatops.policy.spelled import MAX_ROUNDS
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.policy.workflow import StepPlace, binding_layers
 
 DEFAULT_MAX_ROUNDS = 10
 """Model calls of a turn where nothing sets a limit: enough for some tools in a row, few if a model goes in circles."""
-MAX_ROUNDS = 99
-"""The highest limit of model calls of a turn that can be set."""
 
 
 @frozen_dataclass

@@ -132,7 +132,9 @@ class InstalledPackage:
 
 
 def _as_command(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    return given if isinstance(given, tuple) else (given,) if given else ()
+    if isinstance(given, str):
+        return (given,) if given else ()
+    return given
 
 
 @frozen_dataclass
@@ -143,7 +145,7 @@ class McpServerSpec:
 
     name: EntryName
     command: Annotated[tuple[str, ...], Spelled(str | Annotated[tuple[str, ...], Len(1)], _as_command)] = ()
-    # Once the file is read these are part of `command`.
+    # Reading the file appends `args` to `command`, and leaves `args` empty.
     args: tuple[str, ...] = ()
     """Further arguments of the command."""
     env: Texts = field(default=(), repr=False)
@@ -155,14 +157,14 @@ class McpServerSpec:
     accept_level: Annotated[SandboxLevel, Spelled(Literal["none", "landlock", "basic"], LEVELS.__getitem__)] = (
         SandboxLevel.BASIC
     )
-    """Start the command without asking where no better sandbox than this works."""
+    """The lowest sandbox level at which the command starts without asking you."""
     sandbox: Annotated[SandboxSpec, Spelled(ServerSandbox, lambda section: section.spec)] = NARROWEST
     """Limits of the command."""
     url: str = ""
     transport: ServerTransport | None = None
-    """Left out: ``stdio`` for a command, ``http`` for a URL."""
+    """How to reach the server; left out: ``stdio`` for a command, ``http`` for a URL."""
     type: Annotated[ServerTransport, Spelled(_TypeWord, _TYPES.__getitem__)] | None = None
-    """Another name of `transport`."""
+    """The same as `transport`, by the name that other programs use."""
     headers: Texts = field(default=(), repr=False)
     """Sent to the host of `url` only. ``${NAME}`` as in `env`."""
     auth: Literal["oauth"] | None = None

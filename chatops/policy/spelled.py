@@ -80,7 +80,9 @@ def members(given: Mapping[str, object]) -> tuple[object, ...]:
 EntryName = Annotated[str, Unwritten()]
 """The key of the object that it is a field of."""
 Name = Annotated[str, Len(1, 200)]
-Rounds = Annotated[int, Interval(ge=1, le=99)]
+MAX_ROUNDS = 99
+"""The highest limit of model calls of a turn that can be set."""
+Rounds = Annotated[int, Interval(ge=1, le=MAX_ROUNDS)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]
 Tokens = Annotated[int, Ge(1)]
 OneOrMore = Annotated[

@@ -15,7 +15,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.registry_checks import MAX_TOOLS
-from chatops.policy.resolve import MAX_ROUNDS
+from chatops.policy.spelled import MAX_ROUNDS
 from chatops.policy.workflow import (
     SHELL_TOOL,
     CommandGate,

@@ -136,7 +136,12 @@ class _QueuedInput:
     keep: bool = True
     """True if the input is taken again later when its step cannot be stored; else the caller gets the error."""
     others: tuple[Input, ...] | None = None
-    """The inputs that are taken with it as one step, each time; None until it is taken."""
+    """The inputs that are taken with this one as one step, each time; None until it is taken first."""
+
+    @property
+    def was_taken(self) -> bool:
+        """True for an input that is back in the inbox because its step could not be stored."""
+        return self.others is not None
 
     @property
     def is_report(self) -> bool:
@@ -156,6 +161,7 @@ class Runner:
         self._arrived = asyncio.Event()
         """Set when an input has come into the inbox."""
         self._progress = asyncio.Event()
+        """Set when an input was taken, so that callers that wait look at the state again."""
         self._loop: asyncio.Task[None] | None = None
         self._retry_task: asyncio.Task[None] | None = None
         self._shield = Shield()
@@ -214,7 +220,7 @@ class Runner:
 
     @property
     def idle(self) -> bool:
-        """True if no effect is in flight (or its input waits for the store) and the inbox is empty."""
+        """True if the inbox is empty and no effect is in flight, apart from those whose input waits for the store."""
         busy = self.state is not None and is_in_flight(self.state) and not self._unsaved_inputs
         return not busy and not self._inbox
 
@@ -288,14 +294,14 @@ class Runner:
             raise
         self.blocked_by = None
         self._notify("Saving works again: everything is stored now.", level="info")
-        self._take_unsaved_again()
+        self._put_unsaved_first()
         return True
 
-    def _take_unsaved_again(self) -> None:
-        """Put them before all that came later."""
-        stuck, self._unsaved_inputs = self._unsaved_inputs, []
+    def _put_unsaved_first(self) -> None:
+        """Put the unsaved inputs into the inbox again, before all that came later."""
+        unsaved, self._unsaved_inputs = self._unsaved_inputs, []
         if self.taken_over is None:
-            self._inbox.extendleft(reversed(stuck))
+            self._inbox.extendleft(reversed(unsaved))
             self._arrived.set()
 
     async def aclose(self) -> None:
@@ -335,13 +341,7 @@ class Runner:
         try:
             changed = await self._advance(entry, *others)
         except ConflictError as error:
-            # The other step may be that of an earlier input, and the store was lost before it could say so.
-            self._take_unsaved_again()
-            earlier = False
-            while self._inbox and self._inbox[0].others is not None:
-                await self._take_queued(self._inbox.popleft())
-                earlier = not self._unsaved_inputs
-            if earlier:
+            if await self._has_saved_earlier_inputs():
                 return await self._take_queued(entry)
             self._on_conflict(error)
         except StoreError as error:
@@ -356,9 +356,22 @@ class Runner:
         _answer_caller(entry.done, changed=changed)
         self._progress.set()
 
+    async def _has_saved_earlier_inputs(self) -> bool:
+        """Take the unsaved inputs again, after a conflict. Returns True if there were any and all are stored now.
+
+        The step that is in the way may be that of such an input: the store committed it, and was lost before it could
+        say so. Taken again, the input finds its step stored.
+        """
+        self._put_unsaved_first()
+        taken_any = False
+        while self._inbox and self._inbox[0].was_taken:
+            await self._take_queued(self._inbox.popleft())
+            taken_any = True
+        return taken_any and not self._unsaved_inputs
+
     def _take_reports(self) -> Iterator[Input]:
-        """Take those inspections and results out of the inbox that come first. None of them was taken before."""
-        while self._inbox and self._inbox[0].is_report and self._inbox[0].others is None and not self._quiescing:
+        """Take the reports out of the inbox that come first and were not taken before."""
+        while self._inbox and self._inbox[0].is_report and not self._inbox[0].was_taken and not self._quiescing:
             yield self._inbox.popleft().event
 
     async def _advance(self, entry: _QueuedInput, *others: Input) -> bool:
@@ -392,7 +405,7 @@ class Runner:
             async with asyncio.timeout(INSPECTION_S):
                 await self._wait_for_input()
         first = self._inbox[0] if self._inbox and not self._quiescing else None
-        if first is not None and isinstance(first.event, InspectionInput) and first.others is None:
+        if first is not None and isinstance(first.event, InspectionInput) and not first.was_taken:
             reply = joined(reply, advance(reply.state, self._inbox.popleft().event))
         await self._apply(reply)
 
@@ -403,7 +416,7 @@ class Runner:
         self.state = step.state
         if unsaved is None:
             self.blocked_by = None
-            self._take_unsaved_again()
+            self._put_unsaved_first()
         else:
             self.report_unsaved(unsaved)
         for event in step.events:
@@ -422,10 +435,10 @@ class Runner:
                 self._performer.perform(effect)
 
     def _on_unsaved(self, entry: _QueuedInput, error: StoreError) -> None:
-        late = isinstance(error, AlreadyDecidedError)
-        if not late:
+        is_decided = isinstance(error, AlreadyDecidedError)
+        if not is_decided:
             self.report_unsaved(error)
-        if entry.keep and not late:
+        if entry.keep and not is_decided:
             self._unsaved_inputs.append(replace(entry, done=None))
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)

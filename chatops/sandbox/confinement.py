@@ -53,7 +53,7 @@ from chatops.domain.tools import Exposure
 from chatops.git.user_config import config_place, filtered_config
 from chatops.sandbox import covers, landlock, supervisor
 from chatops.sandbox.credentials import why_unusable
-from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
+from chatops.sandbox.git_access import Repository, Stage, git_mounts, own_repository
 from chatops.sandbox.landlock import set_id_filter
 from chatops.sandbox.process import DATA, Command, memory_file
 from chatops.sandbox.programs import Toolchains, display_names, find_toolchains, outermost
@@ -186,7 +186,7 @@ def confinement(
         network=spec.network,
         path=_search_path(spec, toolchains),
         toolchains=toolchains,
-        repository=find_repository(workspace),
+        repository=own_repository(workspace),
         credentials=tuple(used),
     )
 

@@ -102,7 +102,7 @@ class Repository:
         return f".git/{path.relative_to(self.common)}"
 
 
-def find_repository(workspace: Path) -> Repository | None:
+def own_repository(workspace: Path) -> Repository | None:
     """Return the repository at the top of `workspace`; None if there is none, or if it is not certain to be its own."""
     store = workspace / ".git"
     try:

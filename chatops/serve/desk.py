@@ -23,7 +23,7 @@ from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import CALLS, PendingCallRow, SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not_here
-from chatops.wiring.pending import PendingCalls, standing
+from chatops.wiring.pending import PendingCalls, state_in_words
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class ListedCall:
     session: str
     folder: str
     since: str
-    standing: str
+    state_in_words: str
     open: bool
     """True if it waits for a decision."""
     cautions: Sequence[str]
@@ -268,7 +268,7 @@ class Desk:
             session=title or row.session_id,
             folder=folder,
             since=describe_time(row.requested_at),
-            standing=standing(row),
+            state_in_words=state_in_words(row),
             open=row.decided is None,
             cautions=[f"{fact.label}: {fact.value}" for fact in sheet.warnings],
         )

@@ -49,7 +49,7 @@ SHORTEST_DIGEST = 8
 """Minimum hex digits that may stand for a digest."""
 
 
-def standing(queued: "PendingCallRow") -> str:
+def state_in_words(queued: "PendingCallRow") -> str:
     """Return the state of a call in a few words."""
     if queued.decided is None:
         if queued.pending.denial is not None:

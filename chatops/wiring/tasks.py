@@ -39,7 +39,7 @@ from chatops.wiring.stored import Options
 ROLE = "tasks"
 READING_TOOLS = ("file_read", "file_list", "file_search")
 WRITING_TOOLS = ("file_write", "file_edit", "shell_exec")
-MAX_ROUNDS = 8
+MAX_TASK_ROUNDS = 8
 """Rounds of a task. Those that know how need two to five."""
 _TYPICAL_ROUNDS = 4
 _ANSWER_TOKENS = 120
@@ -249,7 +249,7 @@ class Plan:
     left_out: str
     """Why tasks that write are left out, as a sentence; empty if they are played."""
     requests: int
-    """A usual number of requests. `MAX_ROUNDS` times the tasks is the most."""
+    """A usual number of requests. `MAX_TASK_ROUNDS` times the tasks is the most."""
     input_tokens: int
     output_tokens: int
     price: Price | None
@@ -318,7 +318,7 @@ async def _open_scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncI
         name=ROLE,
         primary=spec.name,
         tools=(*READING_TOOLS, *WRITING_TOOLS) if contained else READING_TOOLS,
-        max_rounds=MAX_ROUNDS,
+        max_rounds=MAX_TASK_ROUNDS,
         contain=contained,
     )
     with tempfile.TemporaryDirectory(prefix="chatops-tasks-") as name:

@@ -1,4 +1,9 @@
-"""Find copies of sessions in which nothing was said, so that they can be deleted when another one takes their place."""
+"""Find copies of sessions to which nothing was added, so that they can be deleted.
+
+A copy holds the messages of its source, up to a message that the user wants to write anew, or all of them if it
+continues in another folder. A user who goes back several times, or only looks at such a session, would leave a copy
+each time.
+"""
 
 from collections.abc import Callable
 
@@ -14,12 +19,13 @@ from chatops.store.store import Store
 def replaced_copies(
     store: Store, *, left: SessionId, made: SessionId, draft: Callable[[SessionId], str]
 ) -> list[SessionId]:
-    """Return the copies in whose place the copy `made` stands: `left`, and others that end where it ends.
+    """Return the copies that the new copy `made` replaces: `left`, which the user leaves, and others that end alike.
 
-    A copy that is open, or holds anything that the user wrote, is not among them. `draft` returns what was typed and
-    not sent. Raises StoreError.
+    A copy that is open, or holds anything that the user wrote, is not among them. `draft` returns what was typed in a
+    session and not sent. Raises StoreError.
     """
     new, old = store.session(made), store.session(left)
+    # A title names the message before which a copy ends.
     ends_alike = [
         info
         for info in store.sessions(workspace=new.workspace)
@@ -35,34 +41,39 @@ def replaced_copies(
 
 
 def unused_copy(store: Store, *, left: SessionId, draft: Callable[[SessionId], str]) -> list[SessionId]:
-    """Return `left` if it is a copy of all of another folder's session to which nothing was added.
+    """Return `left` if it is a copy of all of another folder's session to which nothing was added; else nothing.
 
-    `draft` returns what was typed and not sent. Raises StoreError.
+    `draft` returns what was typed in a session and not sent. Raises StoreError.
     """
     copy = store.session(left)
     if copy.forked_from is None or store.lease(left) is not None:
         return []
     source = store.session(copy.forked_from)
-    whole = source.workspace != copy.workspace and source.head == copy.head
-    return [left] if whole and _has_no_own_content(store, copy, draft(left)) else []
+    is_whole = source.workspace != copy.workspace and source.head == copy.head
+    return [left] if is_whole and _has_no_own_content(store, copy, draft(left)) else []
 
 
 def _has_no_own_content(store: Store, info: SessionInfo, draft: str) -> bool:
-    """Return True if nothing was said, queued, typed or named in a copy. A question about files does not count."""
+    """Return True for a copy in which nothing was said, queued or typed, and whose title was not changed.
+
+    A question whether to apply changes to files does not count.
+    """
     if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
         return False
     try:
-        said, source = store.history(info.forked_from), store.session(info.forked_from)
+        source_history, source = store.history(info.forked_from), store.session(info.forked_from)
     except NoSuchSessionError:
         return False
     history = store.history(info.id)
     own = [message for message in history if message.id.startswith(f"{info.id}.")]
-    left_out = said[len(history) - len(own) :][:1]
-    # The message that the copy leaves out is its first draft, and still in the original.
-    known_drafts = ("", *(message.text for message in left_out if isinstance(message, UserMessage)))
-    made = copy_title(left_out, source=source.title, is_copy=source.forked_from is not None, said=said)
-    named = info.title not in ("", source.title, made)
-    return not named and draft in known_drafts and not any(map(_says_something, own))
+    copied = len(history) - len(own)
+    first_left_out = source_history[copied : copied + 1]
+    # The text of the first message that was not copied is the copy's first draft, and still in the source.
+    known_drafts = ("", *(message.text for message in first_left_out if isinstance(message, UserMessage)))
+    is_copy_of_copy = source.forked_from is not None
+    first_title = copy_title(first_left_out, source=source.title, is_copy=is_copy_of_copy, said=source_history)
+    has_new_title = info.title not in ("", source.title, first_title)
+    return not has_new_title and draft in known_drafts and not any(map(_says_something, own))
 
 
 def _says_something(message: Message) -> bool:

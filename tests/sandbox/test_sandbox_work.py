@@ -13,7 +13,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.git.user_config import filtered_config
 from chatops.sandbox import git_access
 from chatops.sandbox.covers import mount_points
-from chatops.sandbox.git_access import find_repository, stage_for
+from chatops.sandbox.git_access import own_repository, stage_for
 from chatops.sandbox.programs import display_names, find_toolchains
 from chatops.toolkit.confine import home_folders
 from chatops.tools.shell import shell_tools
@@ -362,7 +362,7 @@ def test_the_lock_that_another_git_takes_after_the_index_is_left_to_it(
         if source == lock:
             lock.write_text("of another git")
 
-    with stage_for(find_repository(repository), "commit") as stage:
+    with stage_for(own_repository(repository), "commit") as stage:
         assert stage is not None
         (stage.folder / "index").write_bytes((stage.folder / "index").read_bytes() + b"x")
         monkeypatch.setattr(os, "rename", renamed)
@@ -381,7 +381,7 @@ def test_a_worktree_counts_only_if_its_commondir_leads_to_its_repository(
     commondir.unlink()
     if shared is not None:
         commondir.write_text(f"{shared}\n")
-    assert (find_repository(linked) is not None) is (shared in ("../..", "../../"))
+    assert (own_repository(linked) is not None) is (shared in ("../..", "../../"))
 
 
 @pytest.mark.parametrize("kind", ["forged file", "link"])

@@ -83,14 +83,14 @@ RunPhase = RunningStep | CheckingGate | AwaitingReview | RunFinished
 
 @frozen_dataclass
 class AttemptRecord:
-    """Status in which a turn of the run ended."""
+    """A turn of the run that has ended: an attempt at a step, or the command of a gate."""
 
     step: int
     attempt: int
     turn_id: TurnId
     status: TurnStatus
     detail: str = ""
-    """Reason why it was not accepted."""
+    """Why its answer was not accepted; empty: it was."""
     noticed: bool = False
     """True if a notice of the turn gives `detail` already."""
     rounds: int = 0
@@ -120,7 +120,7 @@ class WorkflowState:
 
     session_id: SessionId
     seq: int
-    """Grows by one with each step of the machine. The store refuses a step that does not follow its predecessor."""
+    """Number of the last change of this state. The store refuses a change that does not follow the stored one."""
     spec: WorkflowSpec
     """The definition as it was when the run began. Later changes to the definition do not change a run."""
     query: str
