@@ -23,7 +23,10 @@ SESSION_ID = "its id, as sessions list shows it"
 JOB_ID = "the id of its session, as jobs list shows it"
 RUN_ID = "as workflow list shows it"
 
-DESCRIPTION = "A terminal chat app with role-based tool access: gated tools ask, and every approval survives a crash."
+DESCRIPTION = (
+    "A terminal chat app with role-based tool access: gated tools ask, and every approval survives a crash. "
+    "For a screen reader, reduced motion or plain ASCII, see docs/accessibility.md, or /help accessibility in the chat."
+)
 EPILOG = (
     "exit codes: 0 answered, 1 error, 2 usage or bad configuration, 3 paused for approval, "
     "4 round, time or token limit, 130 interrupted"
@@ -89,7 +92,7 @@ def _add_chat_flags(parser: Parser) -> None:
     # Without a value the text is empty: -r then lets the user pick, and -p reads standard input alone.
     help_session = "resume a session (or pick one)"
     which.add_argument("-r", "--resume", dest="session", metavar="SESSION", nargs="?", const="", help=help_session)
-    help_prompt = "answer without the screen and exit; reads standard input too"
+    help_prompt = "answer without the screen and exit, as for a screen reader; reads standard input too"
     group.add_argument("-p", "--print", dest="prompt", metavar="PROMPT", nargs="?", const="", help=help_prompt)
     headless = parser.add_argument_group("with -p")
     _add_run_flags(headless)

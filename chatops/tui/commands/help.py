@@ -1,5 +1,7 @@
 """The text of F1: all keys, also those of dialogs, and all commands. It imports every dialog that decides."""
 
+from collections.abc import Iterable
+
 from chatops.tui.commands.table import COMMANDS
 from chatops.tui.dialogs.all_pending import AllPendingScreen
 from chatops.tui.dialogs.approval import ApprovalScreen
@@ -11,6 +13,14 @@ from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KeyGroup, help_rows, keys_of
 
 _KEY_COLUMN = 24
 """Cells of the keys and commands in the help. What is longer pushes its explanation to the right."""
+_ACCESSIBILITY = (
+    ("reduced_motion: true", "in settings.yaml: nothing moves, notices stay till a key (accessibility, screen reader)"),
+    ("NO_COLOR=1 chatops", "no colours, and nothing moves (accessibility)"),
+    ("LC_ALL=C chatops", "plain ASCII, and nothing moves (accessibility, screen reader)"),
+    ("chatops -p, -c -p", "the session as lines of text, without a screen (accessibility, screen reader)"),
+    ("chatops approvals", "decide as lines of text, also calls of an open chat (accessibility, screen reader)"),
+)
+"""Settings and commands, with what each is for. `/help WORD` finds a row by the words in it, not by its heading."""
 _DIALOGS = (ApprovalScreen, AllPendingScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen)
 
 
@@ -28,8 +38,9 @@ def help_text(*, first: KeyGroup = "message") -> str:
     lines += _columns([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
     lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
     lines += _columns([(name, keys_of(name)) for name in DEFAULTS])
+    lines += ["", "Accessibility", *_columns(_ACCESSIBILITY)]
     return "\n".join(lines)
 
 
-def _columns(rows: list[tuple[str, str]]) -> list[str]:
+def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  {left:<{_KEY_COLUMN}}  {right}" for left, right in rows]

@@ -304,6 +304,10 @@ async def test_help_about_a_word_shows_its_keys_and_commands() -> None:
         assert "Help on persona" in running.text and "/persona [NAME]" in running.text
         assert "/undo" not in running.text
         await running.press("escape")
+        running.app.chat.run_command("/help screen reader")
+        await running.settle()
+        assert {"reduced_motion: true", "LC_ALL=C chatops", "chatops -p"} <= set(re.split(r"  +|, ", running.text))
+        await running.press("escape")
         running.app.chat.run_command("/help xyzzy")
         await running.settle()
         assert "No key or command is about 'xyzzy'" in running.text
