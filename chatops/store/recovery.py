@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 from itertools import count
@@ -58,7 +59,9 @@ log = logging.getLogger(__name__)
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
 _COLUMNS = "SELECT name, pk FROM pragma_table_info(?)"
 _SUFFIXES = ("-wal", "-journal", "-shm")
-_UNFINISHED = re.compile(rf"\..+\.new-(\d+)({'|'.join(_SUFFIXES)})?")
+_UNFINISHED = re.compile(rf"(\..+\.new-(\d+)(?:-[0-9a-f]+)?)(?:{'|'.join(_SUFFIXES)})?")
+_BEING_MADE: set[str] = set()
+"""Names of the files that threads of this process are filling now."""
 HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "audit", "settings")
 """Tables of messages and decisions. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
@@ -396,12 +399,14 @@ def new_file(
 
     Raises NotSavedError if the file cannot be created.
     """
-    making = path.with_name(f".{path.name}.new-{os.getpid()}")
+    making = path.with_name(f".{path.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
+    _BEING_MADE.add(making.name)
     try:
         make_folders(path.parent)
         _remove_unfinished(path.parent)
         os.close(os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
+        _BEING_MADE.discard(making.name)
         raise refused_by_the_system(error, path=path) from error
     raw = connect(making)
 
@@ -423,6 +428,7 @@ def new_file(
         raw.close()
         for suffix in ("", *_SUFFIXES):
             Path(f"{making}{suffix}").unlink(missing_ok=True)
+        _BEING_MADE.discard(making.name)
 
 
 def _move_aside(path: Path, other: Path) -> None:
@@ -456,9 +462,10 @@ def _remove_unfinished(folder: Path) -> None:
     """Delete unfinished files of processes that were killed, because they hold copies of the user's messages."""
     for file in folder.iterdir():
         if made := _UNFINISHED.fullmatch(file.name):
-            # One of this process id was left by an earlier process, as this one makes its file afterwards.
-            pid = int(made[1])
-            if pid == os.getpid() or not is_alive(Holder(host="", pid=pid, boot_id="", pid_started="")):
+            # One of this process id that nothing here fills was left by an earlier process.
+            pid = int(made[2])
+            is_over = pid == os.getpid() or not is_alive(Holder(host="", pid=pid, boot_id="", pid_started=""))
+            if is_over and made[1] not in _BEING_MADE:
                 file.unlink(missing_ok=True)
 
 

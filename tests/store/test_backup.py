@@ -56,6 +56,21 @@ def test_a_backup_is_due_once_a_day(path: Path) -> None:
     assert is_backup_due(path, now=now - 60 * BACKUP_EVERY_S), "a clock that was wrong"
 
 
+def test_two_backups_at_a_time_in_one_process_are_both_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(path)
+    monkeypatch.setattr(backup, "_STEPS", 100)
+    inner: list[bool] = []
+
+    def idle_again() -> bool:
+        if not inner:
+            inner.append(False)
+            inner[:] = [make_backup(path, idle=idle)]
+        return True
+
+    assert make_backup(path, idle=idle_again) and inner == [True]
+    assert sql(backup_of(path), "SELECT * FROM messages") == sql(path, "SELECT * FROM messages")
+
+
 def test_a_large_store_is_not_backed_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
     monkeypatch.setattr(backup, "MAX_BACKUP_BYTES", 10_000)
