@@ -20,7 +20,7 @@ from chatops.wiring.stored import Storage
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
-    from chatops.store.base import SessionInfo
+    from chatops.store.base import SearchHit, SessionInfo
     from chatops.store.importing import Imported
     from chatops.store.store import Store
 
@@ -140,11 +140,13 @@ def _search(opened: Stored, arguments: Namespace) -> int:
         ]
         view.json(values)
     elif hits:
-        # Copies of a session share its messages. Hits are ordered by the last use; of equal ones the first is kept.
-        distinct = {hit.message_id or hit.session.id: hit for hit in reversed(hits)}
+        # Copies of a session share its messages. Hits come in order of the last use, so the first of equal ones counts.
+        distinct: dict[str, SearchHit] = {}
+        for hit in hits:
+            distinct.setdefault(hit.message_id or hit.session.id, hit)
         rows = [
             (hit.session.id, _title(hit.session), excerpt(hit.text, wanted, around=CHARACTERS_AROUND))
-            for hit in reversed(distinct.values())
+            for hit in distinct.values()
         ]
         view.answer(table(("ID", "TITLE", "TEXT"), rows))
     else:

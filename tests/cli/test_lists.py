@@ -63,6 +63,8 @@ def test_a_search_finds_words_in_forks_too_and_titles_whatever_the_case(chatops:
     assert [line.split("  ")[1] for line in chatops("sessions", "search", "100%").out.splitlines()[1:]] == [
         "↳ Where is the ÄRGER?"
     ]
+    assert chatops("-p", "also 100%", "-r", fork).code == 0
+    assert ["also 100%" in line for line in chatops("sessions", "search", "100%").out.splitlines()[1:]] == [True, False]
     assert found("cellarXroom") == set()
     assert chatops("sessions", "delete", session, "--yes").code == 0
     assert found("ÄRGER") == {fork}

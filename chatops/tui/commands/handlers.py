@@ -455,7 +455,8 @@ async def search(context: Context, argument: str) -> Replies:
     argument = rest.strip() if everywhere else argument
     if not argument:
         return (Notify(f"Write what to search for after the command: /search invoice, or {_ALL} invoice"),)
-    hits = _without_copies(await context.workspace.sessions.search(argument, everywhere=everywhere))
+    found_hits = await context.workspace.sessions.search(argument, everywhere=everywhere)
+    hits = _without_copies(found_hits, current=context.session.session_id)
     if not hits and everywhere:
         return (Notify(f"No session of any folder contains {argument!r}."),)
     if not hits:
@@ -515,12 +516,14 @@ def _hit_line(hit: HitRow, text: str, *, width: int) -> str:
     return f"{session.ljust(width + _TIME_WIDTH + 2)}  {text}"
 
 
-def _without_copies(hits: Sequence[HitRow]) -> list[HitRow]:
-    """Return each message in one session only: of a session and its copies, in the one used last."""
+def _without_copies(hits: Sequence[HitRow], *, current: SessionId) -> list[HitRow]:
+    """Return each message in one session only: in the current one, else, of a session and its copies, the last used."""
     by_message: dict[str, HitRow] = {}
     for hit in hits:
         # A title is no message. The hits of the session used last come first.
-        by_message.setdefault(hit.message_id or f"title {hit.session_id}", hit)
+        key = hit.message_id or f"title {hit.session_id}"
+        if hit.session_id == current or key not in by_message:
+            by_message[key] = hit
     return list(by_message.values())
 
 

@@ -291,6 +291,17 @@ async def test_search_shows_a_message_of_a_session_and_its_copies_once_and_marks
         assert "Earlier" not in running.text
 
 
+async def test_search_shows_a_message_in_the_current_session_also_if_a_copy_was_used_later() -> None:
+    hits = [
+        HitRow(session_id=session, title=title, when="today", text="the quux", message_id="m1")
+        for session, title in ((OTHER, "Later"), (SESSION, "Current"))
+    ]
+    async with stage(workspace=FakeWorkspace(hits=hits)) as running:
+        running.app.chat.run_command("/search quux")
+        await running.settle()
+        assert "Current  " in running.text and "Later" not in running.text
+
+
 async def test_search_cuts_no_title_while_the_texts_leave_room() -> None:
     for text, whole in (("quux", True), (f"quux{' after' * 30}", False)):
         hits = [HitRow(session_id=OTHER, title="The plan of the next release", when="today", text=text)]
