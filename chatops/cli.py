@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     output could not be written has failed.
     """
     code = _exit_code(argv)
+    _screen().show_progress(None)
     return code or (ERROR if _screen().is_lost else 0)
 
 
@@ -62,12 +63,15 @@ def _run(arguments: "Namespace") -> int:
     if arguments.command == "connect":
         # Its modules take a while, and then the server. The address is not named, because a secret may stand in it.
         _screen().say("Connecting …")
+    elif arguments.command == "doctor":
+        _screen().show_start("Checking what is set up")
     return handler(arguments)(arguments)
 
 
 def _chat(arguments: "Namespace") -> int:
     pause_collector()
     if arguments.prompt is not None:
+        _screen().show_start("Starting")
         from chatops.commands import ask
 
         return ask.run(arguments)

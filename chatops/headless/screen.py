@@ -73,6 +73,13 @@ class ProgressLine:
             self._thread.start()
         self._changed.set()
 
+    def begin(self, text: str) -> None:
+        """Show a text in ASCII at once. It stands until something else is written or shown."""
+        stream = self._stream()
+        if stream is not None and stream.isatty():
+            with self._lock:
+                self._write(text[: _columns(stream)])
+
     @contextmanager
     def erased(self) -> Iterator[None]:
         """Let something else be written inside the block. The line is drawn again below it."""
@@ -206,6 +213,10 @@ class Screen:
     def show_progress(self, progress: "Progress | None") -> None:
         """Show on the terminal how far long work is, None at its end."""
         self._progress.show(progress)
+
+    def show_start(self, text: str) -> None:
+        """Show on the terminal what starts, until anything else is printed: its modules take a while."""
+        self._progress.begin(text)
 
     def say_once(self, text: str) -> None:
         """Print a message to stderr unless the same one was printed before."""

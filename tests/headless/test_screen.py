@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -124,6 +125,25 @@ def test_progress_is_one_line_of_a_terminal_that_messages_push_down_and_that_is_
         assert until(" \r").rstrip("\r").endswith(" " * 20)
         screen.say("done")
         assert until("done\r\n") == "done\r\n"
+
+
+@pytest.mark.parametrize(("words", "said"), [(("doctor",), "Checking what is set up"), (("-p", "hello"), "Starting")])
+def test_a_terminal_says_at_once_what_starts_and_keeps_none_of_it(
+    words: tuple[str, ...], said: str, chatops_home: Path
+) -> None:
+    reading, slave = os.openpty()
+    command = [sys.executable, "-X", "importtime", "-m", "chatops", *words]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave):
+        os.close(slave)
+        came = b""
+        with suppress(OSError):  # its end
+            while True:
+                came += os.read(reading, 65_536)
+    os.close(reading)
+    text = came.decode()
+    assert text.index(f"\r{said}") < text.index("chatops.wiring.app\r\n")
+    assert f"\r{' ' * len(said)}\r" in text.partition(said)[2]
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr.count(said) == 0
 
 
 @for_each("output", OutputFormat)
