@@ -122,19 +122,10 @@ def copy_sessions(source: Connection, target: Connection, *, role: str = "") -> 
     report = Copied()
     with source.read(), count_work("copying", unit="session") as counter:
         owned = source.all(f"SELECT session_id, {HOLDER} FROM leases")
-        report.open = [text(row[0]) for row in owned if is_alive(holder_in(row[1:]))]
-        found = source.all("SELECT id FROM sessions ORDER BY activity, seq")
-        ended = "(SELECT session_id FROM audit UNION SELECT session_id FROM decisions)"
-        found += source.all(f"SELECT session_id FROM {ended} l WHERE session_id NOT IN (SELECT id FROM sessions)")
-        settings: dict[str, list[tuple[str, str]]] = {}
-        for stored_key, value in source.all("SELECT key, value FROM settings ORDER BY key"):
-            key = text_or(stored_key, "")
-            _, colon, owner = key.rpartition(":")
-            if colon and not key.startswith(_PROCESS_SETTINGS):
-                settings.setdefault(owner, []).append((key, text_or(value, "")))
-        counter.expect(len(found))
-        for (session_id,) in found:
-            id_ = text(session_id)
+        report.open = [text(session_id) for session_id, *holder in owned if is_alive(holder_in(tuple(holder)))]
+        ids, settings = _list_sessions(source), _settings_by_session(source)
+        counter.expect(len(ids))
+        for id_ in ids:
             if not _SESSION_ID.fullmatch(id_):
                 report.failed[id_] = "a session cannot have this id"
                 counter.add()
@@ -149,10 +140,29 @@ def copy_sessions(source: Connection, target: Connection, *, role: str = "") -> 
     return report
 
 
+def _list_sessions(source: Connection) -> list[str]:
+    """Return the ids of all sessions, by activity, and then of the deleted ones that are in a log."""
+    logged = "(SELECT session_id FROM audit UNION SELECT session_id FROM decisions)"
+    found = source.all("SELECT id FROM sessions ORDER BY activity, seq")
+    found += source.all(f"SELECT session_id FROM {logged} l WHERE session_id NOT IN (SELECT id FROM sessions)")
+    return [text(session_id) for (session_id,) in found]
+
+
+def _settings_by_session(source: Connection) -> dict[str, list[tuple[str, str]]]:
+    """Return keys and values of the settings that are copied, by the last part of the key: the id of a session."""
+    settings: dict[str, list[tuple[str, str]]] = {}
+    for stored_key, value in source.all("SELECT key, value FROM settings ORDER BY key"):
+        key = text_or(stored_key, "")
+        _, colon, owner = key.rpartition(":")
+        if colon and not key.startswith(_PROCESS_SETTINGS):
+            settings.setdefault(owner, []).append((key, text_or(value, "")))
+    return settings
+
+
 def _copy_session(
     source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], report: Copied, role: str
 ) -> None:
-    """Copy a session, or the log of one that was deleted, for `role`. `settings` are those that go along."""
+    """Copy a session, or the log of one that was deleted, for `role`, with its `settings`."""
     as_read = _without_approvals(_read_session(source, id_))
     wanted = {
         table: [tuple(without_keys(value) if isinstance(value, str) else value for value in row) for row in rows]
@@ -169,19 +179,8 @@ def _copy_session(
         _must_not_become_child(source, target, id_)
     _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), report)
     if is_new:
-        # An unfinished run of a workflow resumes its last turn, whether it is active or not.
-        named = [
-            columns("sessions").index(name) for name in ("active_turn", *(["last_turn"] if wanted["runs"] else []))
-        ]
-        turns = {text(row[at]) for row in wanted["sessions"] for at in named if row[at] is not None}
-        marks = [(copied_key(TurnId(turn)), "1") for turn in sorted(turns)]
         with target.write():
-            for table, rows in wanted.items():
-                _insert(target, table, rows)
-            for key, value in (*settings, *marks):
-                target.put_setting(key, value, role=role)
-            target.run("UPDATE sessions SET principal = ? WHERE id = ?", role, id_)
-            target.run("UPDATE audit SET written_by = ? WHERE session_id = ?", role, id_)
+            _write_session(target, id_, wanted, settings, role)
             reach("in_store_copy")
             stored = (
                 target.one("SELECT value FROM settings WHERE key = ?", target.setting_key(key, role))
@@ -195,6 +194,22 @@ def _copy_session(
     )
     report.rows.update({table: len(rows) for table, rows in wanted.items()})
     (report.new if is_new else report.same).append(id_)
+
+
+def _write_session(
+    target: Connection, id_: str, rows_by_table: Rows, settings: list[tuple[str, str]], role: str
+) -> None:
+    """Insert the rows and settings of a session for `role`, and mark its unfinished turns as copied."""
+    for table, rows in rows_by_table.items():
+        _insert(target, table, rows)
+    # An unfinished run of a workflow resumes its last turn, whether it is active or not.
+    may_resume = ("active_turn", "last_turn") if rows_by_table["runs"] else ("active_turn",)
+    places = [columns("sessions").index(name) for name in may_resume]
+    turns = {text(row[place]) for row in rows_by_table["sessions"] for place in places if row[place] is not None}
+    for key, value in (*settings, *((copied_key(TurnId(turn)), "1") for turn in sorted(turns))):
+        target.put_setting(key, value, role=role)
+    target.run("UPDATE sessions SET principal = ? WHERE id = ?", role, id_)
+    target.run("UPDATE audit SET written_by = ? WHERE session_id = ?", role, id_)
 
 
 def _must_name_no_member(rows: Rows) -> None:
@@ -212,16 +227,20 @@ def _must_not_become_child(source: Connection, target: Connection, id_: str) -> 
     """Raise StoreError if the session would be a child of another one than in the source."""
     parts = id_.split("-")
     for count in range(1, len(parts)):
-        of = "-".join(parts[:count])
-        known = [rows.one("SELECT 1 FROM sessions WHERE id = ?", of) is not None for rows in (source, target)]
-        if known == [False, True]:
-            raise StoreError(f"it would be a child of {of}, which is another session there")
+        caller = "-".join(parts[:count])
+        in_source, in_target = (
+            rows.one("SELECT 1 FROM sessions WHERE id = ?", caller) is not None for rows in (source, target)
+        )
+        if in_target and not in_source:
+            raise StoreError(f"it would be a child of {caller}, which is another session there")
 
 
 def columns(table: str) -> list[str]:
     """Return the columns of a table that are copied."""
-    own = () if table in _NUMBERED else ("seq", "activity")
-    return sorted(column for name, column in columns_of(SCHEMA_VERSION) if name == table and column not in own)
+    given_by_store = () if table in _NUMBERED else ("seq", "activity")
+    return sorted(
+        column for name, column in columns_of(SCHEMA_VERSION) if name == table and column not in given_by_store
+    )
 
 
 def digest(rows: Rows) -> str:
@@ -272,6 +291,7 @@ def _copy_files(
         problem = "changed, not copied" if data is None else there.keep(session_id, "", data).problem
         report.files += not problem
         report.lost += [f"{file[:12]} of session {session_id}: {problem}"] if problem else []
-    for name in {name for row in texts for value in row if isinstance(value, str) for name in pasted_names(value)}:
+    named = {name for row in texts for value in row for name in pasted_names(str(value))}
+    for name in named:
         if (image := here.pasted(name)) is not None and there.pasted(name) is None:
             report.files += not there.keep_pasted(image).problem

@@ -78,7 +78,8 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
     if posted is None:
         return
     try:
-        first, by = codec.decode_decision(posted[0]), _read_author(*posted[1:])
+        decision, claimed, member = posted
+        first, by = codec.decode_decision(decision), _read_author(claimed, member)
     except UnreadableError:
         return
     # A decision that denies what is approved and not started counts although it came second.
@@ -139,15 +140,16 @@ def _drop_posted(rows: Connection, step: TurnStep) -> None:
     still_open -= {record.call_id for record in step.decisions}
     sql = f"SELECT call_id, digest, decision, by, {rows.PRINCIPAL} FROM posted WHERE turn_id = ?"
     for row in rows.all(sql, step.state.turn_id):
+        call_id, *_ = row
         # A call takes one posted decision, so one that cannot be read would keep out all others.
-        if CallId(text(row[0])) not in still_open or not readable([row], _decode_posted, what=_POSTED):
-            rows.run("DELETE FROM posted WHERE call_id = ?", row[0])
+        if CallId(text(call_id)) not in still_open or not readable([row], _decode_posted, what=_POSTED):
+            rows.run("DELETE FROM posted WHERE call_id = ?", call_id)
 
 
 def _log_decision(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: float) -> None:
     """Add to the log. The time is when the user decided, which for a posted decision is before the turn took it."""
     proposed = (turn.phase.proposed_under.role, turn.phase.model) if isinstance(turn.phase, state.InRound) else ("", "")
-    asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or proposed
+    role, model = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or proposed
     posted = rows.one(
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
         record.call_id,
@@ -160,8 +162,8 @@ def _log_decision(rows: Connection, record: DecisionRecord, turn: TurnState, *, 
         session_id=turn.session_id,
         tool=record.tool,
         digest=record.digest,
-        role=asked[0],
-        model=asked[1],
+        role=role,
+        model=model,
         decision=codec.encode_recorded(record.decision),
         by_uid=record.by.uid,
         by=codec.encode_principal(record.by),
@@ -259,8 +261,8 @@ class DecisionQueue(StorePart):
 def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
     """Sort calls by turn, those of a turn as the model made them, and not as their inspections ended."""
     # In reverse, so that the place of the first call of each turn stays.
-    turns = {call.turn_id: place for place, call in reversed(list(enumerate(queued)))}
-    return sorted(queued, key=lambda call: (turns[call.turn_id], _numbers_in(call.pending.call.id)))
+    first_places = {call.turn_id: place for place, call in reversed(list(enumerate(queued)))}
+    return sorted(queued, key=lambda call: (first_places[call.turn_id], _numbers_in(call.pending.call.id)))
 
 
 def _numbers_in(call_id: CallId) -> tuple[int, ...]:
@@ -278,12 +280,13 @@ def _decode_posted(row: SqlRow) -> DecideCall:
 
 
 def _decode_pending(row: SqlRow) -> PendingCallRow:
-    pending = codec.decode_pending(row[2])
-    session_id = SessionId(text(row[0]))
+    owner, turn_id, body, requested_at, decision, by, decided_at, member = row
+    pending = codec.decode_pending(body)
+    session_id = SessionId(text(owner))
     decided = None
-    posted_row = (pending.call.id, pending.digest, row[4], row[5], row[7])
-    # None, or one: a decision that cannot be read is void.
-    for posted in readable([posted_row] if row[4] is not None else [], _decode_posted, what=_POSTED):
+    posted_rows = [] if decision is None else [(pending.call.id, pending.digest, decision, by, member)]
+    # At most one: a decision that cannot be read is void.
+    for posted in readable(posted_rows, _decode_posted, what=_POSTED):
         decided = DecisionRow(
             call_id=pending.call.id,
             session_id=session_id,
@@ -291,26 +294,31 @@ def _decode_pending(row: SqlRow) -> PendingCallRow:
             digest=pending.digest,
             decision=posted.decision,
             by=posted.by,
-            decided_at=real(row[6]),
+            decided_at=real(decided_at),
             role=pending.role,
             model=pending.model,
         )
     return PendingCallRow(
-        session_id=session_id, turn_id=TurnId(text(row[1])), pending=pending, requested_at=real(row[3]), decided=decided
+        session_id=session_id,
+        turn_id=TurnId(text(turn_id)),
+        pending=pending,
+        requested_at=real(requested_at),
+        decided=decided,
     )
 
 
 def _decode_entry(row: SqlRow) -> DecisionRow:
+    call_id, session_id, tool, digest, decision, by, decided_at, role, model = row
     return DecisionRow(
-        call_id=CallId(text(row[0])),
-        session_id=SessionId(text(row[1])),
-        tool=text(row[2]),
-        digest=text(row[3]),
-        decision=codec.decode_recorded(row[4]),
-        by=codec.decode_principal(row[5]),
-        decided_at=real(row[6]),
-        role=text(row[7]),
-        model=text(row[8]),
+        call_id=CallId(text(call_id)),
+        session_id=SessionId(text(session_id)),
+        tool=text(tool),
+        digest=text(digest),
+        decision=codec.decode_recorded(decision),
+        by=codec.decode_principal(by),
+        decided_at=real(decided_at),
+        role=text(role),
+        model=text(model),
     )
 
 
@@ -378,15 +386,16 @@ class RememberedRules(StorePart):
 
 
 def _decode_rule(row: SqlRow) -> RuleRow:
+    id_, scope, folder, role, tool, pattern, definition, source_call, uid, made_at, uses, used_at = row
     rule = RememberedRule(
-        id=str(integer(row[0])),
-        scope=RuleScope(text(row[1])),
-        folder=text(row[2]),
-        role=text(row[3]),
-        tool=text(row[4]),
-        pattern=codec.decode_pattern(row[5]),
-        definition=text(row[6]),
-        source_call=CallId(text(row[7])),
-        uid=integer_or_none(row[8]),
+        id=str(integer(id_)),
+        scope=RuleScope(text(scope)),
+        folder=text(folder),
+        role=text(role),
+        tool=text(tool),
+        pattern=codec.decode_pattern(pattern),
+        definition=text(definition),
+        source_call=CallId(text(source_call)),
+        uid=integer_or_none(uid),
     )
-    return RuleRow(rule=rule, made_at=real(row[9]), uses=integer(row[10]), used_at=real_or_none(row[11]))
+    return RuleRow(rule=rule, made_at=real(made_at), uses=integer(uses), used_at=real_or_none(used_at))

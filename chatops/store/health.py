@@ -98,15 +98,16 @@ def findings(path: Path, *, deep: bool = False) -> list[Finding]:
         if path.is_dir():
             return [_failure(f"{path} is a folder. chatops keeps its file there.", "Move that folder away.")]
         refuse_other_version(path)
-        of_file = (_check_rights, _check_space, _check_log, _list_quarantined, _check_backup)
-        around = [finding for check in of_file for finding in check(path)]
+        file_checks = (_check_rights, _check_space, _check_log, _list_quarantined, _check_backup)
+        of_file = [finding for check in file_checks for finding in check(path)]
         with closing(open_to_read(path)) as raw:
             must_be_ours(raw, path)
             missing = _check_schema(raw)
             rows = Connection(prepare(raw), path=path)
-            each = (check_rows,) if deep else (_check_references, _check_bodies, _list_unfinished)
-            of_rows = (_count_rows, _check_pages, *each, _list_unknown_outcomes)
-            return [*(finding for check in of_rows for finding in check(rows)), *missing, *around]
+            # `check_rows` does what the other three do, and more.
+            contents = (check_rows,) if deep else (_check_references, _check_bodies, _list_unfinished)
+            row_checks = (_count_rows, _check_pages, *contents, _list_unknown_outcomes)
+            return [*(finding for check in row_checks for finding in check(rows)), *missing, *of_file]
     except sqlite3.Error as error:
         return [_describe_error(error, path)]
     except StoreError as error:
@@ -270,6 +271,7 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
     def check_turn(session_id: Value, version: Value, state: Value) -> None:
         decode_state(str(state), version=int(str(version)), grant_of=partial(stored_grant, rows, str(session_id)))
 
+    # Each: the query, the function that reads one of its rows, the words for damaged rows, and the advice.
     checks: tuple[tuple[str, Callable[..., object], tuple[str, str], str, str], ...] = (
         (
             "SELECT call_id, decision, by FROM decisions",
@@ -318,7 +320,7 @@ def _list_unfinished(rows: Connection) -> list[Finding]:
 
 def _list_unknown_outcomes(rows: Connection) -> list[Finding]:
     """Return findings about calls that were started and whose process is gone, so that no result will come."""
-    owned = {row[0] for row in _read_rows(rows, _LEASES) if _is_alive(row)}
+    owned = {session_id for session_id, *holder in _read_rows(rows, _LEASES) if _is_alive(tuple(holder))}
     started = [(session_id, tool) for session_id, tool in _read_rows(rows, _WITHOUT_RESULT) if session_id not in owned]
     if not started:
         return []
@@ -335,9 +337,9 @@ _WITHOUT_RESULT = (
 )
 
 
-def _is_alive(lease: SqlRow) -> bool:
+def _is_alive(holder: SqlRow) -> bool:
     try:
-        return is_alive(holder_in(lease[1:]))
+        return is_alive(holder_in(holder))
     except UnreadableError:
         return False
 

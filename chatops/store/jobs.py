@@ -95,16 +95,17 @@ def with_seal(row: JobRow, folder: Path) -> JobRow:
 
 
 def _decode_row(rows: Connection, row: SqlRow) -> JobRow:
+    session_id, turn_id, options, uid, host, boot_id, folder, level, not_started, seen, created_at = row
     return JobRow(
-        session=sessions.info(rows, SessionId(text(row[0]))),
-        turn_id=TurnId(text(row[1])),
-        options=text_or(row[2], ""),
-        uid=integer(row[3]),
-        host=text_or(row[4], ""),
-        boot_id=text_or(row[5], ""),
-        folder=text_or(row[6], ""),
-        level=int(number_or_zero(row[7])),
-        not_started=text_or(row[8], ""),
-        seen=bool(row[9]),
-        created_at=number_or_zero(row[10]),
+        session=sessions.info(rows, SessionId(text(session_id))),
+        turn_id=TurnId(text(turn_id)),
+        options=text_or(options, ""),
+        uid=integer(uid),
+        host=text_or(host, ""),
+        boot_id=text_or(boot_id, ""),
+        folder=text_or(folder, ""),
+        level=int(number_or_zero(level)),
+        not_started=text_or(not_started, ""),
+        seen=bool(seen),
+        created_at=number_or_zero(created_at),
     )

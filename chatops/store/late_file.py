@@ -62,19 +62,23 @@ _REMEMBER_COPY = (
     "CREATE TABLE copied.last AS SELECT name, seq FROM main.sqlite_sequence",
 )
 """The copy when it was made: its sessions, its settings, and the last row number of each table that has one."""
-_USED_SESSIONS = """SELECT m.id, f.active_turn IS NOT NULL
-        OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = f.id AND r.result = '')
-        OR EXISTS (SELECT 1 FROM queued_texts q WHERE q.session_id = f.id),
+_USED_SESSIONS = """SELECT m.id,
+        f.active_turn IS NOT NULL
+            OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = f.id AND r.result = '')
+            OR EXISTS (SELECT 1 FROM queued_texts q WHERE q.session_id = f.id) AS unfinished,
         f.id IS NULL OR f.head IS NOT c.head OR f.activity <> c.activity OR EXISTS (
             SELECT 1 FROM (SELECT 'revoked:' || m.id AS key UNION SELECT 'sandbox:' || m.id)
-            LEFT JOIN settings t USING (key) LEFT JOIN copied.settings o USING (key) WHERE t.value IS NOT o.value)
+            LEFT JOIN settings t USING (key) LEFT JOIN copied.settings o USING (key) WHERE t.value IS NOT o.value
+        ) AS differs
     FROM memory.sessions m JOIN copied.sessions c USING (id) LEFT JOIN sessions f USING (id)
     WHERE m.activity <> c.activity OR m.id IN (SELECT session_id FROM memory.leases
         UNION SELECT session_id FROM memory.queued_texts UNION SELECT session_id FROM memory.runs)"""
-"""Query: the copied sessions that were used in memory, each with two facts: it has unfinished work in the file, and it
-differs there.
+"""Query: the copied sessions that were used in memory. `unfinished`: there is unfinished work in the file. `differs`:
+the session in the file is not the copied one any more.
 
 Tools that were revoked and changes of the sandbox count too: neither process knows those of the other.
+
+In all queries here, `m` is a row in memory, `c` the same row in the copy as it was made, and `f` in the file.
 """
 
 
@@ -183,6 +187,7 @@ def _move_sessions(file: Connection) -> list[tuple[SessionId, SessionId]]:
 
 
 def _add_rows(file: Connection) -> None:
+    """Insert the rows that were added in memory to tables other than `sessions`, and the settings changed there."""
     for table, key in _TABLES.items():
         names = _list_columns(file, table, without=key)
         last = f"coalesce((SELECT seq FROM copied.last WHERE name = '{table}'), 0)"

@@ -111,13 +111,14 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
     row = rows.one(f"SELECT {_COLUMNS} FROM leases WHERE session_id = ?", session_id)
     if row is None:
         return None
+    *holder, expires_at, opened_at, requested_by, stop, token = row
     return LeaseRow(
-        holder=holder_in(row[:5]),
-        expires_at=real(row[5]),
-        since=real(row[6]),
-        requested_by=_decode_holder(text(row[7])),
-        stop=bool(row[8]),
-        token=text(row[9]),
+        holder=holder_in(tuple(holder)),
+        expires_at=real(expires_at),
+        since=real(opened_at),
+        requested_by=_decode_holder(text(requested_by)),
+        stop=bool(stop),
+        token=text(token),
     )
 
 
@@ -233,7 +234,7 @@ class Leases(StorePart):
         return row is not None and self._lives_here(_decode_holder(text(row[0])))
 
     def announce_page(self, address: str, by: Holder) -> None:
-        """Store the address of the page, which the process `by` serves."""
+        """Store the address of the web page (`chatops.serve`) that the process `by` serves."""
         with self._rows.write():
             self._rows.put_setting("desk", json.dumps([address, _encode_holder(by)]))
 

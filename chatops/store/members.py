@@ -334,7 +334,8 @@ def grant(rows: Connection, role: str, level: AccessLevel | None) -> None:
             raise StoreError(
                 f"The server of the database has no role {role}.", advice=f"Make it first: CREATE ROLE {role} LOGIN"
             )
-        if known[0] and level is not None:
+        (is_bound_by_none,) = known
+        if is_bound_by_none and level is not None:
             raise StoreError(
                 f"{role} owns this database, is a superuser or a member of the owner: no level binds it.",
                 advice="Give each member a role of its own.",
@@ -357,15 +358,19 @@ def _put_rights(rows: Connection, role: str, *, member: bool) -> None:
     rows.run(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA chatops TO {name}")
     rows.run(f"GRANT SELECT ON runnable TO {name}")
     for table, rights in TABLES.items():
-        listed = rows.all(
+        writable = rows.all(
             "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = ?::regclass "
             "AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attname <> ALL(?)",
             f"chatops.{table}",
             rows.listed(_OWN_COLUMNS),
         )
-        names = {"DELETE": [], "INSERT": [text(row[0]) for row in listed]}
-        names["UPDATE"] = [column for column in names["INSERT"] if column != "id"]
-        given = ["SELECT", *(f"{c} ({', '.join(names[c])})".removesuffix(" ()") for c in rights.commands.split())]
+        columns = [text(column) for (column,) in writable]
+        grants = {
+            "INSERT": f"INSERT ({', '.join(columns)})",
+            "UPDATE": f"UPDATE ({', '.join(column for column in columns if column != 'id')})",
+            "DELETE": "DELETE",
+        }
+        given = ["SELECT", *(grants[command] for command in rights.commands.split())]
         rows.run(f"GRANT {', '.join(given)} ON {table} TO {name}")
 
 

@@ -92,8 +92,9 @@ def chain(rows: Connection, head: MessageId | None, *, last: int | None = None) 
     if not found:
         return (codec.damaged_message(head),)
     messages = [_decode_or_notice(body, MessageId(text(id_))) for id_, _, body in found]
-    # The walk ended at a message whose parent is not stored.
-    lost = text_or_none(found[0][1]) if last is None else None
+    _, first_parent, _ = found[0]
+    # Without `last`, the walk ends at the first message, or at one whose parent is not stored.
+    lost = text_or_none(first_parent) if last is None else None
     return tuple(messages) if lost is None else (codec.damaged_message(MessageId(lost)), *messages)
 
 
@@ -102,7 +103,7 @@ def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
     if head is None:
         return []
     found = rows.all(_CHAIN + "SELECT id FROM chain ORDER BY depth", head, None)
-    return [MessageId(text(row[0])) for row in found]
+    return [MessageId(text(id_)) for (id_,) in found]
 
 
 def by_ids(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
@@ -179,6 +180,6 @@ def delete_unshared(rows: Connection, head: MessageId | None) -> None:
         if rows.one("SELECT 1 FROM sessions WHERE head = ?", message_id) is not None:
             return
         children = rows.all("SELECT id FROM messages WHERE parent_id = ?", message_id)
-        if any(MessageId(text(child[0])) not in gone for child in children):
+        if any(MessageId(text(child)) not in gone for (child,) in children):
             return
         rows.run("DELETE FROM messages WHERE id = ?", message_id)

@@ -118,7 +118,7 @@ def is_of_one_row(complaint: str) -> bool:
 
 
 def check(raw: sqlite3.Connection, path: Path, *, pages: bool = True) -> None:
-    """Check an open file, and unless `pages` is False, all of it.
+    """Check the program, version and tables of an open file, and with `pages` all of its pages too.
 
     Raises UnreadableError for a file of a newer version or of another program, and sqlite3.Error for one that is
     damaged.

@@ -148,11 +148,14 @@ class Postgres(Connection):
             self._is_first = False
             link = self._connect()
             try:
-                return self.run(sql, *values)
+                return self._execute(sql, values)
             except psycopg.Error:
                 if not link.closed:
                     raise
             self._connect()
+        return self._execute(sql, values)
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> Any:
         assert self._link is not None
         statement, numbers = _for_psycopg(sql, tuple(value is None for value in values))
         # A prepared plan is made without the pattern, so it would not use an index of trigrams.
@@ -206,8 +209,8 @@ class Postgres(Connection):
 
     def requester(self, session_id: SessionId) -> str:
         """Return the role for which a session asks."""
-        found = self.one("SELECT principal FROM sessions WHERE id = ?", session_id)
-        return text((found or ("",))[0])
+        (principal,) = self.one("SELECT principal FROM sessions WHERE id = ?", session_id) or ("",)
+        return text(principal)
 
     groups_of, levels, level_of = members.groups_of, members.levels, members.level_of
 

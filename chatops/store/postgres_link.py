@@ -1,9 +1,9 @@
-"""Connections to PostgreSQL: their address, their end if nothing passes any more, and one that listens to notices.
+"""Connections to PostgreSQL: their address, their end if nothing passes any more, and one that listens for changes.
 
-A firewall, a router or a pooler may drop all packets of a connection and keep it open on this side: nothing ends it,
-and what keeps TCP alive is answered on the way. So a client would wait for ever. A limit for each statement would end
-searches and copies that take long. So a second connection asks the server if it still works on the statement. All of
-this takes less than the time after which tools have to be stopped because their lease is not renewed.
+A firewall, a router or a pooler may drop all packets of a connection and still answer those that keep TCP alive. Then
+nothing ends the connection, and a client would wait for ever. A time limit for statements would end searches and copies
+that take long. So after `SILENT_S` a second connection asks the server if it still works on the statement. All of this
+takes less than the time after which tools have to be stopped because their lease is not renewed.
 
 The database notifies in the transaction that changes something. Any role that can connect can listen, also one that may
 read nothing. So all that is sent is a mark of what has changed, which several sessions share.
@@ -76,7 +76,10 @@ class Link(psycopg.Connection[Any]):
         return super().wait(gen, interval, timeout)
 
     def _watch(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Pass on what psycopg waits for, and end the connection if the server is idle meanwhile."""
+        """Pass on what psycopg waits for, and end the connection if the server is idle meanwhile.
+
+        `ready` is 0 whenever an interval has passed in which nothing came.
+        """
         last_sign, is_idle = time.monotonic(), False
         try:
             awaited = next(gen)

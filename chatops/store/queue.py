@@ -62,7 +62,7 @@ _IDLE_HINTS = (
 )
 """The hints at sessions that cannot go on, and that no one drives."""
 _CALLER = "regexp_replace({0}, '(-[^-]+){{3}}$', '')"
-"""The session of a call's session: the caller's of a child, else itself."""
+"""The session that the user sees: for a child session, whose id has three parts more, its caller's, else itself."""
 
 QUEUE_TABLES = (
     f"""CREATE FUNCTION changed(name text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp
@@ -272,10 +272,8 @@ class Queue(StorePart):
                 self._process().machine,
                 _MAX_HINTS,
             )
-        return next(
-            (_decode_hint(row) for row in found if row[-1] is None or self._may_be_opened(SessionId(text(row[0])))),
-            None,
-        )
+        hints = ((_decode_hint(tuple(hint)), leased is not None) for *hint, leased in found)
+        return next((hint for hint, leased in hints if not leased or self._may_be_opened(hint.session_id)), None)
 
     def _may_be_opened(self, session_id: SessionId) -> bool:
         with self._rows.query():
@@ -388,11 +386,12 @@ class Queue(StorePart):
 
 
 def _decode_hint(row: SqlRow) -> Hint:
-    turn = text_or_none(row[3])
+    session_id, workspace, requester, active_turn, workflow = row
+    turn = text_or_none(active_turn)
     return Hint(
-        session_id=SessionId(text(row[0])),
-        workspace=text(row[1]),
-        requester=text(row[2]),
+        session_id=SessionId(text(session_id)),
+        workspace=text(workspace),
+        requester=text(requester),
         active_turn=None if turn is None else TurnId(turn),
-        workflow=text(row[4]),
+        workflow=text(workflow),
     )

@@ -47,8 +47,8 @@ else:
     backup, health, search = (Late(f"chatops.store.{name}") for name in ("backup", "health", "search"))
 
 
-_NEWEST = 200
-"""Sessions among which the last one of this role is looked for: others may have used theirs since."""
+_LAST_SEARCHED = 200
+"""Number of the last used sessions among which `last_session` looks for one that this role may drive."""
 _WIDENING_CHANGE = re.compile(r"network on|git writable|[a-z]+ \+.*")
 """A change of a session's sandbox that gives commands more."""
 
@@ -162,9 +162,9 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             return sessions.info(self._rows, made.id)
 
     def create_child(self, session_id: SessionId, *, workspace: str, role: str, binding: ChildBinding) -> SessionInfo:
-        """Create the session of a delegated call, with what binds it. One that exists keeps its layers and gets these.
+        """Create the session of a delegated call, and store `binding`, which limits what the session may do.
 
-        What the user changes for the session with the call is read from there.
+        A session that exists keeps the layers that limit it, and gets those of `binding` too.
         """
         known = self.child_binding(session_id).layers
         with self._rows.write():
@@ -202,7 +202,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
     def last_session(self, workspace: str) -> SessionInfo | None:
         """Return the session of a workspace that was used last, of those that this role may drive."""
         with self._rows.read():
-            found = sessions.list_infos(self._rows, workspace=workspace, limit=_NEWEST)
+            found = sessions.list_infos(self._rows, workspace=workspace, limit=_LAST_SEARCHED)
             return next((info for info in found if not self._rows.foreign(info.id)), None)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
@@ -270,13 +270,14 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         workspace: str = "",
         begin: Callable[[SessionInfo], TurnStep] | None = None,
     ) -> SessionInfo:
-        """Create a session that shares the history, or that before a message. Its rules are not copied.
+        """Create a session that shares the history, or with `before` the history before that message.
 
-        What the user has taken away for the session is taken away in the copy; what was added is not there.
+        What the user has revoked for the session is revoked in the copy. What the user has added is not in the copy,
+        and neither are remembered rules.
 
-        The copy belongs to `workspace`; empty: to the one of the original.
+        The copy belongs to `workspace`; empty: to the workspace of the original.
 
-        `begin` makes the first step of a turn in it, which is stored with it.
+        `begin` makes the first step of a turn in the copy, which is stored in the same transaction.
         """
         now = self._clock()
         with self._rows.write():
@@ -284,19 +285,24 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             copy = sessions.fork(
                 self._rows, full, before=before, workspace=workspace, now=now, new_id=lambda: self._free_id(now)
             )
-            origin = (sessions.info(self._rows, full).parent, full)
-            for key in ("revoked", "sandbox"):
-                found = (self._rows.one("SELECT value FROM settings WHERE key = ?", f"{key}:{of}") for of in origin)
-                lines = dict.fromkeys(line for row in found if row for line in text(row[0]).split("\n"))
-                kept = "\n".join(line for line in lines if line and not _WIDENING_CHANGE.fullmatch(line))
-                if kept:
-                    self._rows.upsert("settings", "key", key=f"{key}:{copy.id}", value=kept)
+            self._copy_restrictions(full, copy.id)
             if begin is not None:
                 step, via = begin(copy), self.surface
                 turns.commit(self._rows, step, now=now, writer=self._writer, process=self._process(), via=via)
         if not self.unsaved:
             self.files.share(full, copy.id)
         return copy
+
+    def _copy_restrictions(self, session_id: SessionId, copy: SessionId) -> None:
+        """Store for a copy what was revoked for a session, and for its caller's session if it is a child."""
+        sources = (sessions.info(self._rows, session_id).parent, session_id)
+        for key in ("revoked", "sandbox"):
+            found = [self._rows.one("SELECT value FROM settings WHERE key = ?", f"{key}:{of}") for of in sources]
+            # Each setting has one change a line. The same one may be in both.
+            lines = dict.fromkeys(line for row in found if row for line in text(row[0]).split("\n"))
+            kept = "\n".join(line for line in lines if line and not _WIDENING_CHANGE.fullmatch(line))
+            if kept:
+                self._rows.upsert("settings", "key", key=f"{key}:{copy}", value=kept)
 
     def append_message(self, session_id: SessionId, message: Message, lease: str = "") -> None:
         """Add a message outside of any turn (the divider of a role switch) and move the head.
@@ -322,8 +328,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         rows = self._rows
         with rows.write():
             full = sessions.full_id(rows, session_id)
-            found = rows.one("SELECT turn_counter, last_turn FROM sessions WHERE id = ?", full) or (0, None)
-            number = max(integer(found[0]), turn_number(text_or(found[1], ""))) + 1
+            counter, last = rows.one("SELECT turn_counter, last_turn FROM sessions WHERE id = ?", full) or (0, None)
+            number = max(integer(counter), turn_number(text_or(last, ""))) + 1
             while rows.one("SELECT 1 FROM turns WHERE turn_id = ?", f"{full}.{number}") is not None:
                 number += 1
             rows.run("UPDATE sessions SET turn_counter = ? WHERE id = ?", number, full)
@@ -347,14 +353,17 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
             found = self._rows.all("SELECT text FROM queued_texts WHERE session_id = ? ORDER BY seq", full)
-        return tuple(text(row[0]) for row in found)
+        return tuple(text(queued) for (queued,) in found)
 
     def take_queued_message(
         self, session_id: SessionId, *, later: int = 0, only: str | None = None, into: str = ""
     ) -> str | None:
-        """Remove the queued message that has `later` newer ones and return it, storing it as setting `into`, if any.
+        """Remove and return a queued message: the newest one, or the one with `later` newer ones.
 
-        Returns None, and changes nothing, if there is none or it is not `only`. Raises NoSuchSessionError.
+        In the same transaction, its text is stored as the setting `into`, if that is given.
+
+        Returns None, and changes nothing, if there is no such message, or if it is not the text `only`. Raises
+        NoSuchSessionError.
         """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
