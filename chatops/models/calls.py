@@ -98,6 +98,7 @@ class CallCollector:
         slot.extra_content = delta.extra_content or slot.extra_content
 
     def _slot_of(self, delta: CallDelta) -> _Slot | None:
+        """Return the call that a fragment continues; None if it starts one."""
         if delta.index is None:
             return self._slot_without_index(delta)
         slot = self._by_index.get(delta.index)

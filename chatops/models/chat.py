@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 COMPLETIONS = "/chat/completions"
 MAX_REMEDIES = 5
-"""Changes of one request after refusals: a server that refuses every field must not be asked without end."""
+"""Maximum changes of one request after refusals: a server that refuses every field must not be asked without end."""
 _LISTING_S = 1.0
 """Seconds that the first request may wait for the list of loaded models."""
 BYTES_PER_TOKEN = 4
@@ -73,6 +73,7 @@ class _RequestPlan:
     delivery: ToolDelivery
     dropped: frozenset[str] = frozenset()
     reasoning_wanted: bool = False
+    """True if the server has asked for the reasoning of earlier replies."""
     remedies: int = 0
     """Changes so far, at most `MAX_REMEDIES`."""
 
@@ -152,6 +153,7 @@ class OpenAIChat:
             if failed is None:
                 return
             if (changed := self._plan_remedy(plan, failed)) is not None:
+                # Asked again with another plan at once, which is no further attempt.
                 plan, notice = changed
                 yield notice
                 continue
@@ -200,6 +202,7 @@ class OpenAIChat:
     async def _attempt(
         self, request: ModelRequest, *, key: Secret, plan: _RequestPlan
     ) -> AsyncGenerator[ModelEvent | AttemptFailure]:
+        """Ask once as `plan` says. The last event is Replied or an AttemptFailure."""
         replay = ReasoningReplay(
             scope=ReplayScope.EVERY_CALL if plan.reasoning_wanted else self._replay_scope(),
             field=self._reasoning_field,

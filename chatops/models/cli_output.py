@@ -41,7 +41,7 @@ class CliEnd:
 
 
 class ReportedError(EngineError):
-    """The program itself reports that it has no answer."""
+    """Raised if the program itself reports that it has no answer."""
 
 
 Delta = Mapping[str, JsonValue]
@@ -134,6 +134,7 @@ class EventReader:
         self._toolless = True
 
     def _must_be_toolless(self) -> None:
+        """Raise EngineError unless the program has said that it has no tools."""
         if not self._toolless:
             raise EngineError(
                 self._failure(FailureKind.CONFIGURATION, "does not say which tools of its own it has", _TOOLS_ON)
@@ -167,6 +168,7 @@ class EventReader:
             raise EngineError(self._failure(FailureKind.CONFIGURATION, what, _TOOLS_ON))
 
     def _read_result(self, event: Mapping[str, object]) -> Iterator[Delta]:
+        """Read the last event: an error, or the end of the answer. Raises ReportedError."""
         text = as_text(event.get("result"))
         if event.get("is_error") or as_text(event.get("subtype")) not in ("success", ""):
             errors = " ".join(map(as_text, as_list(event.get("errors")))) or text or as_text(event.get("subtype"))

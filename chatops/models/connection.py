@@ -68,6 +68,8 @@ class _OnDemand(ModuleType):
 
 
 class _LateLoader(Loader):
+    """A loader that makes an `_OnDemand` package and leaves its execution to it."""
+
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
@@ -89,6 +91,7 @@ class _LateFinder:
 
 @contextmanager
 def _types_on_demand() -> Iterator[None]:
+    """Import `_LATE_PACKAGES` without executing them, while the block runs."""
     finder = _LateFinder()
     sys.meta_path.insert(0, finder)
     try:

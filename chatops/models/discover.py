@@ -171,11 +171,10 @@ async def _with_details(
     # The list identifies the server only if all entries agree.
     stated = host_type or (owners.pop() if len(owners) == 1 else None)
     kind = stated or _guess_type(url)
-    if stated is None and kind not in (HostType.OPENROUTER, HostType.OPENWEBUI) and not _is_openai(url):
-        # A gateway lists models with their makers as owners, so only its own endpoint identifies it.
-        asked = HostType.LITELLM
-    else:
-        asked = kind
+    has_known_address = kind in (HostType.OPENROUTER, HostType.OPENWEBUI) or _is_openai(url)
+    # A gateway lists models with their makers as owners, so only its own endpoint identifies it.
+    may_be_gateway = stated is None and not has_known_address
+    asked = HostType.LITELLM if may_be_gateway else kind
     places = {
         HostType.LITELLM: f"{url}/model/info",
         HostType.LMSTUDIO: f"{_outside_v1(url)}/api/v0/models",

@@ -112,8 +112,8 @@ def copy_readable(
 ) -> Salvage:
     """Copy what can be read of `source` into `target`, an empty store of the current version, in one transaction.
 
-    `backup`: the backup of `source`, which need not exist. `tables`: only these; empty for all. Both connections are
-    `connection.prepare`. Raises sqlite3.Error for `target` alone.
+    `backup` is the backup of `source`, which need not exist. Only `tables` are copied; empty: all of them. Both
+    connections come from `connection.prepare`. Raises sqlite3.Error only if `target` fails.
     """
     broken = _skip_broken_schema(source)
     every = [str(name) for (name,) in target.execute(_TABLES)]
@@ -154,21 +154,20 @@ def _skip_broken_schema(source: sqlite3.Connection) -> bool:
 def _copy_table(
     source: sqlite3.Connection, target: sqlite3.Connection, name: str, *, where: str = "TRUE", broken: bool = False
 ) -> bool:
-    """Copy one table from both ends, each up to a damaged place. Return True if all of it could be read.
+    """Copy the rows `where` a condition holds, from both ends of a table, each up to a damaged place.
 
-    A table that the source lacks counts as empty, unless the schema of the source is `broken`.
-
-    Rows that the target has already stay as they are there.
+    Return True if all of them could be read. A table that the source lacks counts as empty, unless the schema of the
+    source is `broken`. Rows that the target has already stay as they are there.
     """
-    own = {str(column): bool(is_key) for column, is_key in target.execute(_COLUMNS, (name,))}
-    key = next(column for column, is_key in own.items() if is_key)
+    in_target = {str(column): bool(is_key) for column, is_key in target.execute(_COLUMNS, (name,))}
+    key = next(column for column, is_key in in_target.items() if is_key)
     try:
-        theirs = {str(column) for column, _ in source.execute(_COLUMNS, (name,))}
+        in_source = {str(column) for column, _ in source.execute(_COLUMNS, (name,))}
     except sqlite3.Error:
         return False
-    if key not in theirs:
-        return not (theirs or broken)
-    columns = [key, *(column for column in own if column in theirs - {key})]
+    if key not in in_source:
+        return not (in_source or broken)
+    columns = [key, *(column for column in in_target if column in in_source - {key})]
     select = f"SELECT {', '.join(columns)} FROM {name} WHERE {where}"
     insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     whole = True

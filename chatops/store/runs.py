@@ -101,13 +101,13 @@ def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: st
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
     body = codec.encode_run(state)
     stored = rows.one("SELECT seq, writer, state FROM runs WHERE session_id = ?", state.session_id)
-    if stored is not None and stored[0] == state.seq:
-        _, stored_writer, stored_body = stored
+    last_seq, stored_writer, stored_body = stored or (None, None, None)
+    if last_seq == state.seq:
         # A repeated commit succeeds. If another process stored the step, that one performs the effects.
         if stored_body == body and (stored_writer == writer or not step.effects):
             return
         raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD_RUN)
-    if state.seq != (0 if stored is None else integer(stored[0]) + 1):
+    if state.seq != (0 if stored is None else integer(last_seq) + 1):
         raise ConflictError(
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD_RUN
         )
@@ -154,13 +154,14 @@ def _read_run(rows: Connection, session_id: SessionId) -> WorkflowState:
         raise NoSuchSessionError(
             f"Session {session_id} is not a workflow run.", advice="`chatops workflow list` shows the runs."
         )
-    return codec.decode_run(row[0], version=integer(row[1]))
+    body, version = row
+    return codec.decode_run(body, version=integer(version))
 
 
 def _posted_reviews(rows: Connection, session_id: SessionId) -> list[tuple[int, ReviewStep | CancelRun | None]]:
-    """Return the inputs posted for a run, with their rows and who posted them as the database knows it.
+    """Return the inputs posted for a run, each with its row number; None stands for one that cannot be read.
 
-    None stands for one that cannot be read.
+    In a database, `by` of an input has the role that the database has recorded.
     """
 
     def read(body: Value, member: Value) -> ReviewStep | CancelRun | None:
@@ -170,7 +171,7 @@ def _posted_reviews(rows: Connection, session_id: SessionId) -> list[tuple[int, 
         return None
 
     sql = f"SELECT seq, body, {rows.PRINCIPAL} FROM posted_reviews WHERE session_id = ? ORDER BY seq"
-    return [(integer(row[0]), read(*row[1:])) for row in rows.all(sql, session_id)]
+    return [(integer(seq), read(body, member)) for seq, body, member in rows.all(sql, session_id)]
 
 
 def _changes_run(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
@@ -183,7 +184,7 @@ def _refuse_later_review(
 ) -> None:
     """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.
 
-    `before` is the run before it. The process that posted the first one has reported that it counts.
+    `before` is the run before `review`. The process that posted the first input has told its user that it counts.
     """
     for first in posted:
         if first is not None and type(first) is type(review) and first != review and _changes_run(first, before):
@@ -214,5 +215,6 @@ def active_run(rows: Connection, session_id: SessionId) -> ActiveRun | None:
     row = rows.one("SELECT workflow, turn_id FROM runs WHERE session_id = ? AND result = ''", session_id)
     if row is None:
         return None
-    turn = text_or_none(row[1])
-    return ActiveRun(workflow=text(row[0]), turn_id=None if turn is None else TurnId(turn))
+    workflow, turn_id = row
+    turn = text_or_none(turn_id)
+    return ActiveRun(workflow=text(workflow), turn_id=None if turn is None else TurnId(turn))

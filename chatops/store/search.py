@@ -80,7 +80,7 @@ def _find_candidates(rows: Connection, pattern: str) -> Iterator[tuple[MessageId
                 yield MessageId(message_id), SessionId(session_id), _text_of(body)
         if len(batch) < _BATCH:
             return
-        before = batch[-1][0]
+        before, *_ = batch[-1]
 
 
 def _text_of(body: str) -> str:

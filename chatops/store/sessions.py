@@ -1,6 +1,6 @@
 """Sessions: each is a head in the message tree, with its title, its settings and its queued messages.
 
-Those that take `rows` run within a transaction of their caller, `Store`. Titles are made from the first exchange,
+Functions that take `rows` run within a transaction of their caller, `Store`. Titles are made from the first exchange,
 without a model.
 """
 
@@ -16,7 +16,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId, parent_session
 from chatops.domain.messages import AssistantMessage, UserMessage, count_for_user
 from chatops.store import messages
 from chatops.store.base import RunMark, SessionInfo
-from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
+from chatops.store.connection import Connection, SqlRow, Value, integer, number_or_zero, text, text_or
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +54,7 @@ _PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-
 _MIN_SENTENCE = 12
 """Characters of a sentence that can be a title. A shorter one is kept together with the next."""
 _SOURCE_TITLE = 28
-"""Characters of the title of a session in those of its copies."""
+"""Maximum characters of a session's title within the titles of its copies."""
 _JOIN, _BEFORE = " · ", "before: "
 
 _SELECT_INFO = """
@@ -122,7 +122,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
         prefix,
         _MAX_NAMED + 1,
     )
-    names = [text(row[0]) for row in found]
+    names = [text(name) for (name,) in found]
     match names:
         case []:
             raise NoSuchSessionError(
@@ -183,7 +183,7 @@ def children(rows: Connection, session_id: SessionId) -> list[SessionId]:
         session_id,
         len(session_id) + 1,
     )
-    return [SessionId(text(row[0])) for row in found]
+    return [SessionId(text(child)) for (child,) in found]
 
 
 def fork(
@@ -248,25 +248,32 @@ def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Mes
 
 def _decode_row(row: SqlRow) -> SessionInfo:
     """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
-    head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
-    workflow, phase, step, result = (text_or(value, "") for value in row[14:18])
+    id_, workspace, title, role, model_pin, persona, head, forked_from, created_at, updated_at, *others = row
+    message_count, active_turn, last_turn, pending, workflow, phase, step, result, binding = others
+    session_id = SessionId(text(id_))
     return SessionInfo(
-        id=SessionId(text(row[0])),
-        workspace=text_or(row[1], ""),
-        title=text_or(row[2], DAMAGED_TITLE),
-        role=text_or(row[3], ""),
-        model_pin=text_or(row[4], ""),
-        persona=text_or(row[5], ""),
-        head=MessageId(head) if head else None,
-        forked_from=SessionId(forked_from) if forked_from else None,
-        created_at=number_or_zero(row[8]),
-        updated_at=number_or_zero(row[9]),
-        messages=int(number_or_zero(row[10])),
-        active_turn=TurnId(active) if active else None,
-        last_turn=TurnId(last) if last else None,
-        pending=integer(row[13]),
-        run=None if row[14] is None else RunMark(workflow=workflow, phase=phase, step=step, result=result),
-        parent=None if row[18] is None else parent_session(SessionId(text(row[0]))),
+        id=session_id,
+        workspace=text_or(workspace, ""),
+        title=text_or(title, DAMAGED_TITLE),
+        role=text_or(role, ""),
+        model_pin=text_or(model_pin, ""),
+        persona=text_or(persona, ""),
+        head=MessageId(text_or(head, "")) or None,
+        forked_from=SessionId(text_or(forked_from, "")) or None,
+        created_at=number_or_zero(created_at),
+        updated_at=number_or_zero(updated_at),
+        messages=int(number_or_zero(message_count)),
+        active_turn=TurnId(text_or(active_turn, "")) or None,
+        last_turn=TurnId(text_or(last_turn, "")) or None,
+        pending=integer(pending),
+        run=None if workflow is None else _decode_run_mark(workflow, phase, step, result),
+        parent=None if binding is None else parent_session(session_id),
+    )
+
+
+def _decode_run_mark(workflow: Value, phase: Value, step: Value, result: Value) -> RunMark:
+    return RunMark(
+        workflow=text_or(workflow, ""), phase=text_or(phase, ""), step=text_or(step, ""), result=text_or(result, "")
     )
 
 
@@ -291,8 +298,8 @@ def title_from(messages: Iterable[Message]) -> str:
 def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said: Iterable[Message]) -> str:
     """Return the title of a copy that ends before the first of the messages `left_out`.
 
-    It begins with the title of its source, in which `said` was said, without what a copy adds to it. One that was made
-    from a message is shortened, so that a list shows something of both.
+    The title of its source comes first. If that one was made from a message of the source (`said`), it is shortened, so
+    that a list shows something of both. If the source is a copy too (`is_copy`), what its title has added is left out.
     """
     if is_copy:
         source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
@@ -305,7 +312,8 @@ def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said:
 def _make_title(text: str) -> str:
     """Return the first sentence without greeting, list signs and long paths, cut between words."""
     lines = [" ".join(line.split()) for line in _prose_first(text[:_TITLE_SOURCE_CHARACTERS].splitlines())]
-    line, said = next(((line, rest) for line in lines if (rest := _without_greeting(line))), ("", ""))
+    subjects = ((line, _without_greeting(line)) for line in lines)
+    line, said = next(((line, subject) for line, subject in subjects if subject), ("", ""))
     # "Could you fix it?" asks for something to be done: "Fix it".
     is_request = _YOU.search(line[: -len(said)] if said else "") is not None
     said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
