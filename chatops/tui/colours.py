@@ -30,6 +30,7 @@ DARK = Theme(
         "dim": "#949eae",
         "line": "#3a4453",
         "raised": "#1e242d",
+        "block-cursor-blurred-background": "#28344d",
         "diff-added": "#1d3326",
         "diff-removed": "#3a1f28",
         "diff-added-words": "#254a31",
@@ -55,6 +56,7 @@ LIGHT = Theme(
         "dim": "#555e6b",
         "line": "#c3c7cd",
         "raised": "#e7e8e4",
+        "block-cursor-blurred-background": "#d5ddf0",
         "diff-added": "#dcf2e0",
         "diff-removed": "#fbdfe3",
         "diff-added-words": "#bfe8c8",
@@ -74,6 +76,7 @@ for _theme in (DARK, LIGHT):
         "text-error": _theme.error or "",
         "text-success": _theme.success or "",
         "text-muted": _theme.variables["dim"],
+        "text-disabled": _theme.variables["dim"],
         "scrollbar": _theme.variables["line"],
         "scrollbar-hover": _theme.variables["dim"],
         "scrollbar-active": _theme.variables["dim"],
@@ -122,7 +125,9 @@ def in_sixteen(theme: Theme) -> Theme:
     names = ("primary", "secondary", "accent", "warning", "error", "success")
     colours = {name: SIXTEEN[name][_DARK if theme.dark else _LIGHT] for name in names}
     texts = {f"text-{name}": colour for name, colour in colours.items()}
-    return replace(theme, variables={**theme.variables, **texts}, **colours)  # type: ignore[arg-type]
+    # The row of our own would become the background, white.
+    row = {"block-cursor-blurred-background": "#808080" if theme.dark else "#c0c0c0"}
+    return replace(theme, variables={**theme.variables, **texts, **row}, **colours)  # type: ignore[arg-type]
 
 
 def role_colours(

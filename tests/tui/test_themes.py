@@ -9,12 +9,23 @@ from textual.color import Color
 from textual.theme import Theme
 
 from chatops.policy.registry import ROLE_COLOURS
-from chatops.tui.colours import DARK, LIGHT, PALETTE, SIXTEEN, contrast, role_colours
+from chatops.tui.colours import DARK, LIGHT, PALETTE, SIXTEEN, contrast, in_sixteen, role_colours
 from chatops.tui.themes import AUTO
 from tests.tui.app.support_app import stage
 
-BACKGROUNDS = ("raised", "diff-added", "diff-removed", "warning-muted", "error-muted")
-WORDS = ("dim", "text-primary", "text-secondary", "text-accent", "text-warning", "text-error", "text-success")
+ROW = "block-cursor-blurred-background"
+"""The background of the highlighted row of a list."""
+BACKGROUNDS = ("raised", "diff-added", "diff-removed", "warning-muted", "error-muted", ROW)
+WORDS = (
+    "dim",
+    "text-disabled",
+    "text-primary",
+    "text-secondary",
+    "text-accent",
+    "text-warning",
+    "text-error",
+    "text-success",
+)
 MARKS = ("diff-added-words", "diff-removed-words")
 """Backgrounds of words that stand in the colour of text."""
 
@@ -35,6 +46,13 @@ def test_sixteen_colours_keep_their_meanings_apart() -> None:
         assert tuple(shown) == meanings
         roles = [SIXTEEN[name][at] for name in ("blue", "cyan", "purple", "orange")]
         assert len({Color.parse(one).rich_color.downgrade(ColorSystem.STANDARD).number for one in roles}) == 4
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: str(theme.name))
+def test_the_highlighted_row_is_seen_in_sixteen_colours(theme: Theme) -> None:
+    shown = [theme.background or "", in_sixteen(theme).variables[ROW]]
+    row = {Color.parse(colour).rich_color.downgrade(ColorSystem.STANDARD).number for colour in shown}
+    assert len(row) == 2
 
 
 def test_the_contrast_is_that_of_wcag() -> None:
