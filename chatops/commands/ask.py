@@ -105,9 +105,9 @@ def _session_id(app: App, arguments: Namespace) -> SessionId | None:
 
 def _require_chat(info: SessionInfo) -> SessionInfo:
     """Raise SessionBusyError for a workflow run that is not over: it takes no prompts."""
-    if info.run is not None and not info.run.result:
+    if (run := info.unfinished_run) is not None:
         raise SessionBusyError(
-            f"Session {info.id} is a run of workflow {info.run.workflow} that is not over; the prompt was not sent.",
+            f"Session {info.id} is a run of workflow {run.workflow} that is not over; the prompt was not sent.",
             advice=f"To continue: chatops resume {info.id}",
         )
     return info

@@ -253,8 +253,8 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
             advice=f"Close it there, then: chatops sessions delete {info.id}",
         )
     unfinished = f"has an unfinished turn ({info.pending} pending)" if info.active_turn else ""
-    if info.run is not None and not info.run.result:
-        unfinished = f"is a run of workflow {info.run.workflow} that is not over"
+    if (run := info.unfinished_run) is not None:
+        unfinished = f"is a run of workflow {run.workflow} that is not over"
     if unfinished and not arguments.yes:
         raise SessionBusyError(
             f"Session {info.id} {unfinished}.",

@@ -343,7 +343,7 @@ def resume(arguments: Namespace) -> int:
         view = screen()
         output = OutputFormat(arguments.output_format)
         info = find_session(app.store, arguments.session)
-        if info.run is not None and not info.run.result:
+        if info.unfinished_run is not None:
             return await _resume_run(app, arguments)
         if info.active_turn is None:
             return _show_stored_end(app, info, view, output)

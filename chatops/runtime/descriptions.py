@@ -286,7 +286,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
     """
     try:
         info, state = store.session(queued.session_id), store.load_turn(queued.turn_id)
-        run = store.load_run(info.id) if info.run is not None and not info.run.result else None
+        run = store.load_run(info.id) if info.unfinished_run is not None else None
     except (NoSuchSessionError, UnreadableError) as error:
         log.info("%s is judged as stored: %s", queued.pending.call.id, error)
         return queued.pending

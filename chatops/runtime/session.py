@@ -546,7 +546,7 @@ async def open_session(
         session.notify_later(text)
     try:
         await session.load()
-        if info.run is not None and not info.run.result:
+        if info.unfinished_run is not None:
             run = await services.worker(services.store.load_run, info.id)
             session.bind_to_run(run.spec.name, settings.at_step(run))
         # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.

@@ -164,7 +164,7 @@ class Turns:
         info = self.info = await worker(store.session, self.info.id)
         self._last_turn = info.last_turn
         messages = await worker(store.history, info.id)
-        turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
+        turn = info.active_turn or (info.last_turn if info.unfinished_run is not None else None)
         state = await worker(store.load_turn, turn) if turn is not None else None
         spent = await worker(store.usage, info.id, besides=turn)
         self.history.load(messages, state, spent=spent)

@@ -69,6 +69,11 @@ class SessionInfo:
     """The session with the call that this one works for; None: it is the user's own."""
 
     @property
+    def unfinished_run(self) -> RunMark | None:
+        """The workflow run that the session is, unless it is over; None for a chat."""
+        return self.run if self.run is not None and not self.run.result else None
+
+    @property
     def queue(self) -> str:
         """The workspace of workers, which alone drive this session; empty: whoever opens it does."""
         return self.workspace.removeprefix(IN_QUEUE) if self.workspace.startswith(IN_QUEUE) else ""
@@ -160,7 +165,7 @@ class PendingCallRow:
     """The decision that was posted and not taken by the turn yet."""
 
     @property
-    def continues(self) -> SessionId:
+    def session_to_continue(self) -> SessionId:
         """The session that the user continues after the decision: for a call of a child session, its caller's."""
         return parent_session(self.session_id) if self.pending.caller else self.session_id
 

@@ -105,7 +105,7 @@ class Runs:
 
     def _unfinished(self) -> list[SessionInfo]:
         runs = self._app.store.runs(workspace=str(self._app.workspace))
-        return [info for info in runs if info.run is not None and not info.run.result]
+        return [info for info in runs if info.unfinished_run is not None]
 
 
 class SessionList:
@@ -255,7 +255,7 @@ class SessionList:
     def _undecided_sessions(self) -> list[SessionInfo]:
         """Return the sessions of this workspace with a call to decide, the last used one first."""
         store, here = self._app.store, str(self._app.workspace)
-        ids = dict.fromkeys(row.continues for row in store.pending_calls() if row.decided is None)
+        ids = dict.fromkeys(row.session_to_continue for row in store.pending_calls() if row.decided is None)
         found = [info for info in map(store.session, ids) if info.workspace == here]
         return _last_used_first(found)
 
@@ -266,7 +266,7 @@ class SessionList:
         if any(info.pending for info in found):
             for row in store.pending_calls():
                 if row.decided is None:
-                    asks.setdefault(row.continues, []).append(call_line(row.pending.call, row.pending.facts))
+                    asks.setdefault(row.session_to_continue, []).append(call_line(row.pending.call, row.pending.facts))
         known = {info.id: info for info in found}
         return [
             SessionRow(

@@ -41,7 +41,7 @@ from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.workflow import WorkflowRun
-from chatops.store.base import IN_QUEUE, SessionInfo
+from chatops.store.base import IN_QUEUE
 from chatops.store.queue import Hint
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
@@ -217,7 +217,7 @@ class Worker:
         if role not in opened.rights.roles():
             return f"there is no role {role}"
         wanted = [SessionSettings(role, model_pin=info.model_pin, persona=info.persona)]
-        if hint.workflow or _is_unfinished(info):
+        if hint.workflow or info.unfinished_run is not None:
             spec = opened.workflows().get(hint.workflow).spec if hint.workflow else self._store.load_run(info.id).spec
             steps = [at_step(spec, step, role=role) for step in spec.steps]
             wanted = [replace(step, model_pin=step.model_pin or info.model_pin) for step in steps]
@@ -262,7 +262,7 @@ class Worker:
     async def _open_turn(self, opened: App, hint: Hint) -> Session | WorkflowRun:
         """Open what a hint is at. A run that is asked for is stored with its first step."""
         info = await in_thread(self._store.session, hint.session_id)
-        if _is_unfinished(info):
+        if info.unfinished_run is not None:
             return await opened.open_run(info.id, attended=False)
         queued = await in_thread(self._store.queued_messages, info.id) if hint.active_turn is None else ()
         session = await opened.open_session(info.id, attended=False, attaches="".join(queued[:1]))
@@ -319,10 +319,6 @@ class Worker:
 
 def _session_of(driven: Session | WorkflowRun) -> Session:
     return driven.session if isinstance(driven, WorkflowRun) else driven
-
-
-def _is_unfinished(info: SessionInfo) -> bool:
-    return info.run is not None and not info.run.result
 
 
 def _why_no_model(opened: App, grant: Grant) -> str:

@@ -35,7 +35,7 @@ from chatops.tui.dialogs.contained import (
     send_back_question,
     tick_mark,
 )
-from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, Words, legend_of
+from chatops.tui.dialogs.dialog_keys import AnswerKey, Answers, DialogKey, Room, Words, legend_of
 from chatops.tui.dialogs.key_gate import KeyKind, KeyPress
 from chatops.tui.dialogs.picker import columns
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line
@@ -97,7 +97,7 @@ class AllPendingScreen(CallsDialog):
             "deny and tell the model why; send changes back with a reason",
             _reason_label,
             kind=KeyKind.DENY,
-            unknown=None,
+            answers=Answers.ALL,
             missing=NOT_SENT_BACK,
         ),
         BY_NAME["u"],

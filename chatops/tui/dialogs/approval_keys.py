@@ -14,6 +14,7 @@ from chatops.tui.dialogs.dialog_keys import (
     HELP,
     LATER,
     AnswerKey,
+    Answers,
     DialogKey,
     Room,
     Words,
@@ -88,8 +89,8 @@ class AskedCall:
         return "hide details" if self.details else f"details{with_words}"
 
 
-_approving = partial(AnswerKey, runs=True, reads=True)
-_for_unknown = partial(AnswerKey, unknown=True, group="unknown")
+_approving = partial(AnswerKey, runs=True, needs_reading=True)
+_for_unknown = partial(AnswerKey, answers=Answers.OUTCOME_UNKNOWN, group="unknown")
 KEYS = (
     _approving("a", "approve", "approve once", lambda asked: asked.unless_budget("go on", "approve once", "approve")),
     _approving(
@@ -142,7 +143,7 @@ KEYS = (
         "deny and tell the model why",
         lambda asked: "unknown, with a note" if asked.item.pending.outcome_unknown else "deny with a reason",
         kind=KeyKind.DENY,
-        unknown=None,
+        answers=Answers.ALL,
     ),
     AnswerKey(
         "c",
@@ -157,7 +158,7 @@ KEYS = (
         "approve_rest",
         "approve the rest, once each has been on screen",
         lambda asked: asked.rest_label,
-        unknown=None,
+        answers=Answers.ALL,
     ),
     DialogKey(
         "tab right",
@@ -192,7 +193,7 @@ KEYS = (
         "run it again",
         lambda asked: None if asked.item.pending.denial else ("run it again", "again"),
         runs=True,
-        reads=True,
+        needs_reading=True,
     ),
     _for_unknown(
         "u", "deny", "tell the model that the outcome is unknown", ("tell the model it is unknown", "unknown")

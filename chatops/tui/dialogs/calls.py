@@ -177,8 +177,8 @@ class CallsDialog(GuardedDialog):
         pending = item.pending
         if key.runs and pending.denial is not None:
             return denial_sentence(pending.denial)
-        if key.unknown is not None and key.unknown != pending.outcome_unknown:
-            return _ONLY_FOR_UNKNOWN if key.unknown else self.UNKNOWN_NOTE
+        if not key.answers.includes(outcome_unknown=pending.outcome_unknown):
+            return self.UNKNOWN_NOTE if pending.outcome_unknown else _ONLY_FOR_UNKNOWN
         if pending.reason is AskReason.BUDGET and key.act not in ("approve", "deny", "ask_reason"):
             return _NOT_FOR_BUDGET
         return key.missing if key.missing and key.words(self._asked(item)) is None else ""

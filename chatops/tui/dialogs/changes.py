@@ -107,7 +107,7 @@ class ChangesScreen(Page):
                 self._toggle_sides()
             case _:
                 scrolled = self.query_one(PayloadView).scroll_by_key("space" if key == " " else key)
-                return KeyUse.ACTS if scrolled else KeyUse.NONE
+                return KeyUse.ACTS if scrolled else KeyUse.UNKNOWN
         return KeyUse.ACTS
 
     def _go_next(self) -> None:

@@ -26,7 +26,7 @@ from chatops.runtime.descriptions import UNKNOWN_NOTE, denial_sentence
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.changes import ChangesScreen, change_title
-from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
+from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, Answers, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.question import Question
@@ -62,7 +62,7 @@ class ContainedScreen(GuardedDialog):
             "apply the ticked changes, once their end has been on screen; an undo at once",
             lambda self: self.apply_label,
             runs=True,
-            reads=True,
+            needs_reading=True,
         ),
         DialogKey("space", "tick", "tick or untick the file; decides nothing", "ticks"),
         DialogKey(
@@ -100,10 +100,10 @@ class ContainedScreen(GuardedDialog):
             "approve",
             label=lambda self: None if self.is_denied else "look again and finish",
             runs=True,
-            unknown=True,
+            answers=Answers.OUTCOME_UNKNOWN,
         ),
-        AnswerKey("u", "reject", label="tell the model it is unknown", unknown=True),
-        AnswerKey("m", "mark_done", label="mark done", unknown=True),
+        AnswerKey("u", "reject", label="tell the model it is unknown", answers=Answers.OUTCOME_UNKNOWN),
+        AnswerKey("m", "mark_done", label="mark done", answers=Answers.OUTCOME_UNKNOWN),
         DialogKey(
             "escape", "go_back", "decide later: they stay pending", lambda self: "close" if self.sending else LATER
         ),
@@ -297,8 +297,8 @@ class ContainedScreen(GuardedDialog):
         pending = self._pending
         if pending is None or not isinstance(key, AnswerKey):
             return ""
-        if key.unknown is not None and key.unknown != pending.outcome_unknown:
-            return _ONLY_FOR_UNKNOWN if key.unknown else _UNKNOWN_NOTE
+        if not key.answers.includes(outcome_unknown=pending.outcome_unknown):
+            return _UNKNOWN_NOTE if pending.outcome_unknown else _ONLY_FOR_UNKNOWN
         if key.runs and pending.denial is not None:
             return denial_sentence(pending.denial)
         return super().why_not(key)

@@ -5,7 +5,7 @@ Keys of dialogs are no bindings of Textual, so that no keymap can move a key tha
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import Any
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -13,48 +13,62 @@ from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label, keys_of
 
 Words = str | tuple[str, ...] | None
-"""What a legend says of a key, shorter the less room there is; None: it is not offered now."""
+"""What a legend says of a key: one text, or one for each `Room`. None if the key is not offered now."""
 Label = Words | Callable[[Any], Words]
-"""The words of a key, or a function that returns them for the state of a dialog."""
+"""The words of a key, or a function that returns them for the dialog, or for an `AskedCall` in dialogs about calls."""
 
 
 class Room(IntEnum):
-    """How many words a legend has room for."""
+    """How many words a legend has room for, the less the higher."""
 
     USUAL = 0
     NARROW = 1
     LOWEST = 2
 
 
+class Answers(Enum):
+    """The calls that a key answers, by what is known of them."""
+
+    NOT_RUN = auto()
+    """Calls that have not run."""
+    OUTCOME_UNKNOWN = auto()
+    """Calls that may have run: chatops was stopped before it stored their results."""
+    ALL = auto()
+
+    def includes(self, *, outcome_unknown: bool) -> bool:
+        """Return True if the key answers a call with, or without, an unknown outcome."""
+        return self is Answers.ALL or outcome_unknown == (self is Answers.OUTCOME_UNKNOWN)
+
+
 @frozen_dataclass(kw_only=False)
 class DialogKey:
-    """A row of a dialog's table. `names` are Textual's names of all keys that do this, the usual one first."""
+    """A row of a dialog's table: keys that do the same. `names` are Textual's names of them, the usual one first."""
 
     names: str
     act: str
-    """The dialog's method for it, without its underscore."""
+    """The dialog's method for these keys, without its underscore."""
     help: str = ""
     """What the help says; empty if another row says it."""
     label: Label = None
     _: KW_ONLY
     kind: KeyKind = KeyKind.VIEW
     at_once: bool = False
-    """True if it acts at once. Other keys wait briefly: if another key follows, both were typed as text."""
+    """True if a character acts at once. Others wait briefly: if another key follows, both were typed as text."""
     group: KeyGroup | None = None
-    """Its part of the help, if not the dialog's own."""
+    """The part of the help that lists this row; None: the dialog's own."""
     id: str = ""
-    """Its id in the keymap; empty for the keys that the user cannot change."""
+    """The row's id in the keymap; empty for keys that the user cannot change."""
     named: str = ""
-    """Its name in the help if that row describes other rows too. If empty, the help names its keys."""
+    """The keys as the help names them if `help` describes other rows too; empty: the keys of this row."""
 
     @property
     def help_name(self) -> str:
-        """All its keys as the help names them."""
+        """The keys as the help names them."""
         first, *others = self.names.split()
         return self.named or ", ".join([keys_of(self.id) if self.id else key_label(first), *map(key_label, others)])
 
     def words(self, state: Any) -> Words:
-        """Return what the legend says of it in this state; None if it is not offered."""
+        """Return what the legend says of the keys in this state; None if they are not offered."""
         return self.label(state) if callable(self.label) else self.label
 
 
@@ -64,13 +78,12 @@ class AnswerKey(DialogKey):
 
     kind: KeyKind = KeyKind.DECIDE
     runs: bool = False
-    """True if the call runs after it."""
-    reads: bool = False
-    """True if it acts only once all was on the screen. Until then it reads on."""
-    unknown: bool | None = False
-    """True if it is for calls whose outcome is unknown, None if it is for all calls."""
+    """True if the call runs after this answer."""
+    needs_reading: bool = False
+    """True if the key answers only once all was on the screen. Until then it scrolls on."""
+    answers: Answers = Answers.NOT_RUN
     missing: str = ""
-    """Said if it is pressed although it is not offered."""
+    """The note if the key is pressed although it is not offered."""
 
 
 LATER = ("later", "later", "")
@@ -87,20 +100,21 @@ def keys_by_name(keys: Iterable[DialogKey]) -> Mapping[str, DialogKey]:
 def legend_of(
     keys: Mapping[str, DialogKey], *lines: str, state: Any, room: Room, unread: str = "", then: str = ""
 ) -> KeyLegend:
-    """Return the legend of those keys that are offered, named in `lines`, and then of a sentence.
+    """Return the legend of the keys named in `lines`, without those that are not offered, and with `then` at the end.
 
-    `unread` says what a key with `reads` does as long as something is unread; empty if nothing is.
+    `unread` says what a key that needs reading does as long as something is unread; empty if nothing is.
     """
-    hints: list[list[KeyHint]] = []
-    for line in lines:
-        hints.append([])
-        for name in line.split():
-            key = keys[name]
-            words = key.words(state)
-            if words is not None:
-                words = (words,) if isinstance(words, str) else words
-                reads_on = unread and isinstance(key, AnswerKey) and key.reads
-                hints[-1].append(KeyHint(name, unread if reads_on else words[min(room, len(words) - 1)], key.id))
+
+    def hint(name: str) -> KeyHint | None:
+        key = keys[name]
+        words = key.words(state)
+        if words is None:
+            return None
+        if unread and isinstance(key, AnswerKey) and key.needs_reading:
+            return KeyHint(name, unread, key.id)
+        return KeyHint(name, words if isinstance(words, str) else words[min(room, len(words) - 1)], key.id)
+
+    hints = [[shown for name in line.split() if (shown := hint(name)) is not None] for line in lines]
     if then:
         hints[-1].append(KeyHint(does=then))
     return KeyLegend([line for line in hints if line], "   " if room is Room.USUAL else "  ")

@@ -144,7 +144,7 @@ class GuardedDialog(Modal[None]):
             self.not_taken("an answer is being stored")
         elif why := self.why_not(key):
             self.show_note(why)
-        elif not (isinstance(key, AnswerKey) and key.reads):
+        elif not (isinstance(key, AnswerKey) and key.needs_reading):
             self.perform(key)
         elif self.body.too_small:
             self.show_note(self.too_small_note)

@@ -30,18 +30,22 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
 
 
 class KeyUse(Enum):
-    """What a page has done with a key."""
+    """What a page does with a key."""
 
     ACTS = auto()
-    """The page has acted on it."""
+    """The page has acted on the key."""
     TYPES = auto()
-    """A field of the page takes it."""
-    NONE = auto()
-    """It means nothing there."""
+    """A field of the page takes the key."""
+    UNKNOWN = auto()
+    """The key has no meaning on the page."""
 
 
 class Page(Modal[str]):
-    """A page to read. Text that is typed on it, but not for it, closes it. It is the result, for the message field."""
+    """A page to read. Its result is the text that was meant for the message field; empty if a key has closed the page.
+
+    A user who starts to type a message closes the page by that. A letter can be a key of the page and the beginning of
+    such a text. So the page acts on the letter, remembers it, and closes if a key without a meaning follows soon.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,14 +55,14 @@ class Page(Modal[str]):
         """Time of the last of them, by the clock of Textual's events."""
 
     def act_on_key(self, key: str) -> KeyUse:
-        """Act on a key if it means something here, and say so. `key` is a character if it types one, else a name."""
+        """Act on a key if it is one of the page. `key` is the character that it types, or else its name."""
         raise NotImplementedError
 
     def on_key(self, event: events.Key) -> None:
-        """Handle a key. A letter that means something here is part of a text if another key follows soon."""
+        """Act on a key, or close the page if it has no meaning here."""
         character = event.character if event.is_printable and event.character else ""
         use = self.act_on_key(character or event.key)
-        if use is KeyUse.NONE and (character or event.key) in ("escape", "q", "enter"):
+        if use is KeyUse.UNKNOWN and (character or event.key) in ("escape", "q", "enter"):
             use = KeyUse.ACTS
             self.dismiss("")
         if use is not KeyUse.TYPES and character:
@@ -67,7 +71,7 @@ class Page(Modal[str]):
         if use is KeyUse.ACTS:
             event.stop()
             event.prevent_default()
-        elif use is KeyUse.NONE and character and self._typed.strip():
+        elif use is KeyUse.UNKNOWN and character and self._typed.strip():
             self.dismiss(self._typed)
 
     def on_paste(self, event: events.Paste) -> None:

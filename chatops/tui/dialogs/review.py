@@ -37,7 +37,7 @@ class ReviewScreen(GuardedDialog):
             "accept",
             "accept the answer",
             lambda self: "accept" if self.has_answer else None,
-            reads=True,
+            needs_reading=True,
             missing="There is no answer to accept. r tries again.",
         ),
         AnswerKey(

@@ -111,4 +111,4 @@ class RightsScreen(Page):
             copy(self.app, self._explanation, "this explanation")
         elif key in self._MOVES:
             self._MOVES[key](self.query_one(DataTable[Text]))
-        return KeyUse.ACTS if key == "y" or key in self._MOVES else KeyUse.NONE
+        return KeyUse.ACTS if key == "y" or key in self._MOVES else KeyUse.UNKNOWN

@@ -48,7 +48,7 @@ class ServerQuestionScreen(GuardedDialog):
             "accept",
             "answer, once all of it has been on screen: opens the form, which ctrl+s sends",
             lambda self: self.accept_label,
-            reads=True,
+            needs_reading=True,
         ),
         AnswerKey("d", "decline", "decline", "decline"),
         AnswerKey("x", "dismiss_question", "dismiss: no answer, neither yes nor no", "dismiss"),

@@ -197,7 +197,7 @@ class TextScreen(Page):
             case _ if key in _SCROLLS:
                 _SCROLLS[key](body)
             case _:
-                return KeyUse.NONE
+                return KeyUse.UNKNOWN
         return KeyUse.ACTS
 
 

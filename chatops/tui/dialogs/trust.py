@@ -42,7 +42,7 @@ class TrustScreen(GuardedDialog):
             "trust",
             "trust all of it, once its end has been on screen",
             lambda self: "trust" if self.shows_all else None,
-            reads=True,
+            needs_reading=True,
         ),
         AnswerKey(
             "d", "ignore", "ignore it; asks again when something changes", ("ignore, ask when it changes", "ignore")
@@ -75,7 +75,7 @@ class TrustScreen(GuardedDialog):
         """Return why there is nothing to decide, or why what is shown is not enough to trust it."""
         if key.kind >= KeyKind.DENY and not self._question.is_answerable:
             return "There is nothing to decide. /trust revoke takes back what you trust here."
-        if isinstance(key, AnswerKey) and key.reads and not self.shows_all:
+        if isinstance(key, AnswerKey) and key.needs_reading and not self.shows_all:
             place = show_path(self._question.path)
             return f"Not trusted: this is more code than can be shown. Read the files, then: chatops trust {place}"
         return ""
