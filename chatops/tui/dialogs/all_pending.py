@@ -2,7 +2,8 @@
 
 The list is read again while the dialog is open. If it changes without a key of the user, all keys wait, because the
 next key was meant for what was there. A call of the session that is open in this window is shown, and decided in the
-dialog of that session. Of a contained turn, the ticked changes are applied, once all were on the screen.
+dialog of that session. A contained turn has worked in a copy of the folder, and its changes wait as one call: those
+that are ticked are applied, once all were on the screen.
 """
 
 from asyncio import Task

@@ -341,7 +341,7 @@ class ArgumentsForm(Modal[Decision | None]):
             self.query_one(f"#field-{first}").focus()
 
     def _say(self, number: int | None, text: str) -> None:
-        """Show a problem below the field of that number; None: below all fields."""
+        """Show a text below the field of that number; None: below all fields. An empty one clears what is there."""
         where = self.query_one("#arguments-problem" if number is None else f"#problem-{number}", Static)
         where.update(Content(sanitize(text)))
         where.display = bool(text)

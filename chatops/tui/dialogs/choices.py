@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from chatops.wiring.workspace import Workspace
 
 _LONGEST_PREVIEW = 120
+"""Characters of the reason why a step was refused."""
 UNFOLD = "\n"
 """Key of the line in place of models that cannot be used; not a model's name."""
 _BY_ROLE = Choice(key="", text="chosen by the role", find="role default", preview="Each role uses its own model.")
 _LONGEST_NAMES = 48
+"""Characters of the names in the line in place of models that cannot be used."""
 _SEARCH_AFTER_S = 0.2
 """Seconds without a key after which the texts of sessions are searched."""
 _MIN_SEARCHED = 3

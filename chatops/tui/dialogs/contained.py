@@ -1,6 +1,7 @@
 """The dialog at the end of a contained turn, and of an undo: changes that are applied whole, by file, or not at all.
 
-Everything that is shown comes from the frozen list, and the answer is bound to its digest. Space ticks a file and never
+A contained turn has worked in a copy of the folder. At its end, its changes are listed once; this list does not change.
+Everything that is shown comes from the list, and the answer is bound to its digest. Space ticks a file and never
 decides. The list of files comes first. In a contained turn all diffs follow, which must be read before anything is
 applied. An undo puts the user's own files back, and shows the diff of a file when asked for.
 """
@@ -350,12 +351,12 @@ class ContainedScreen(GuardedDialog):
 
     @property
     def undoes(self) -> bool:
-        """True if they are the undo of an earlier answer."""
+        """True if the changes are the undo of an earlier answer."""
         return self._pending is not None and is_undo(self._pending.call.arguments)
 
     @property
     def is_denied(self) -> bool:
-        """True if the rights in force do not let them be applied."""
+        """True if the rights in force do not let the changes be applied."""
         return self._pending is not None and self._pending.denial is not None
 
     def show(self) -> None:

@@ -67,8 +67,8 @@ class Drafts:
         (user, session), followed = self._open, self._followed
         session_id, typed = session.session_id, self._composer.full_text
         # The owner gets the draft of a window that has followed the session too.
-        places = (True,) if followed else (False, True)
-        stored = [user.draft(session_id, followed=place) for place in places]
+        drafts_of = (True,) if followed else (False, True)
+        stored = [user.draft(session_id, followed=by_follower) for by_follower in drafts_of]
         texts = [
             text for text in dict.fromkeys(stored) if text and not (typed.startswith(text) or _contains(typed, text))
         ]

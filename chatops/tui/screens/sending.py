@@ -147,7 +147,10 @@ class SendingPresenter:
         return None
 
     def may_send(self, text: str) -> bool:
-        """Return False, and say why, the first time that a text is sent which a model sees in part or hardly takes."""
+        """Return False, and say why, the first time that a text is sent which the model cannot take as it is.
+
+        This is a text with an image that the model does not see, or one that nearly fills the context.
+        """
         announced, self._announced = self._announced, ""
         attaches = "@" in text
         if (len(text) < _MIN_ANNOUNCED and not attaches) or self._current is None or text == announced:
