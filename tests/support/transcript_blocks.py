@@ -14,8 +14,8 @@ from chatops.tui.transcript.block_lines import block_lines
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
-    CardEnd,
     CardStatus,
+    EndDetails,
     NoticeBlock,
     ReasoningBlock,
     StepBlock,
@@ -76,7 +76,7 @@ TESTS = "\n".join(f"tests/test_{name}.py {'.' * 9}F" for name in "abcdefg")
 FAILED: dict[str, Any] = {
     "outcome": Outcome.FAILED,
     "duration_ms": 3_100,
-    "end": CardEnd(ended_because="exit code 1", tail=TESTS, likely_cause="the sandbox hides ~/.venv"),
+    "end": EndDetails(ended_because="exit code 1", tail=TESTS, likely_cause="the sandbox hides ~/.venv"),
     "output": TESTS,
 }
 
@@ -102,7 +102,7 @@ def samples() -> list[Block]:
             "rm -rf build",
             outcome=Outcome.DENIED,
             decided_by=by_ana,
-            end=CardEnd(ended_because="not now"),
+            end=EndDetails(ended_because="not now"),
             output="Denied",
         ),
         card(
@@ -110,7 +110,7 @@ def samples() -> list[Block]:
             "rm x",
             outcome=Outcome.DENIED,
             decided_by="access level user",
-            end=CardEnd(ended_because="Not permitted"),
+            end=EndDetails(ended_because="Not permitted"),
         ),
         card("invalid", "x", outcome=Outcome.INVALID, arguments="nonsense [", output="arguments: not JSON"),
         card("failed", "make", outcome=Outcome.FAILED, duration_ms=63_000, output="no rule"),
@@ -142,14 +142,14 @@ def samples() -> list[Block]:
             "pytest -q",
             outcome=Outcome.FAILED,
             duration_ms=3_100,
-            end=CardEnd(ended_because="exit code 1", tail=TESTS, likely_cause="the sandbox hides ~/.venv"),
+            end=EndDetails(ended_because="exit code 1", tail=TESTS, likely_cause="the sandbox hides ~/.venv"),
             output=TESTS,
         ),
         card(
             "refused",
             "make",
             outcome=Outcome.FAILED,
-            end=CardEnd(error_line="The command could not be started: no such folder."),
+            end=EndDetails(error_line="The command could not be started: no such folder."),
         ),
         card("unsettled", "a command that is so long that it does not fit on the line " * 3, CardStatus.UNSETTLED),
         RoleSwitchMessage(

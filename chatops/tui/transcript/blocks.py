@@ -76,8 +76,8 @@ class ReasoningBlock:
 
 
 @frozen_dataclass
-class CardEnd:
-    """How a call ended, apart from its outcome."""
+class EndDetails:
+    """What a card says of the end of its call, besides the outcome."""
 
     ended_because: str = ""
     """The reason why it did not run, or what ended it. Empty if it ended by itself, or if nothing more is known."""
@@ -114,7 +114,7 @@ class ToolCardBlock:
     """True for a command that the user has typed: it needed no approval by anyone else."""
     asks_because: str = ""
     """The reason why the call needs an approval."""
-    end: CardEnd = CardEnd()
+    end: EndDetails = EndDetails()
     imported: bool = False
     """True if the result is of an imported session: the call never ran here."""
     diff: str = ""
@@ -193,7 +193,7 @@ def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
 
 
 _UNKNOWN_ENDING = Ending()
-"""For a call about whose end nothing is known."""
+"""For a call of which no program's ending is known."""
 
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
@@ -241,7 +241,7 @@ def finished_card(card_id: str, call: CallEnd, *, own: bool = False) -> ToolCard
         duration_ms=call.duration_ms,
         decided_by=call.decided_by,
         own=own,
-        end=_end_of(call),
+        end=_end_details(call),
         imported=facts.source is ResultSource.IMPORTED,
         diff=facts.diff,
         added=facts.added,
@@ -251,30 +251,31 @@ def finished_card(card_id: str, call: CallEnd, *, own: bool = False) -> ToolCard
     )
 
 
-def _end_of(call: CallEnd) -> CardEnd:
+def _end_details(call: CallEnd) -> EndDetails:
     ending = call.facts.ending or _UNKNOWN_ENDING
     failed = call.outcome is Outcome.FAILED
     ran = failed or call.outcome is Outcome.SUCCESS
     by_user = call.outcome is Outcome.SUCCESS and call.facts.source is ResultSource.USER
-    return CardEnd(
+    return EndDetails(
         ended_because=ending.in_words if failed else _reason_not_run(call),
         timed_out=failed and ending.by is EndedBy.TIME_LIMIT,
         aftermath="marked as done" if by_user else ending.further_words if ran else "",
         error_line=call.content if failed and not ending.in_words and "\n" not in call.content else "",
         likely_cause=ending.cause if ran else "",
-        tail=_output_of_program(call),
+        tail=_tail_of(call),
     )
 
 
-def _output_of_program(call: CallEnd) -> str:
-    """Return what a program has put out, or the text of another tool's failure; empty if neither is known."""
+def _tail_of(call: CallEnd) -> str:
+    """Return `EndDetails.tail`: a program's output or another tool's failure; empty if neither is known."""
     content, facts = call.content, call.facts
     tool = BUILT_IN_TOOLS.get(tool_name(call.tool))
     is_program = facts.ending is not None or (tool is not None and tool.runs_anything)
+    is_long_failure = call.outcome is Outcome.FAILED and "\n" in content
     match call.outcome:
         case Outcome.INTERRUPTED | Outcome.UNKNOWN:
             return content[len(content) - facts.so_far :]
-        case Outcome.SUCCESS | Outcome.FAILED if is_program or (call.outcome is Outcome.FAILED and "\n" in content):
+        case Outcome.SUCCESS | Outcome.FAILED if is_program or is_long_failure:
             return without_ending(content, facts.ending or _UNKNOWN_ENDING)
         case _:
             return ""

@@ -66,17 +66,17 @@ class Sign:
         self._received = 0
         """Characters of the reply so far."""
         self._seconds = self._tokens = 0
-        """What is shown. Both change once a second."""
+        """The seconds and tokens that the line shows. Both change once a second."""
         self._silent = False
-        """True if a reply that has begun gets no more data. The seconds count from the last."""
+        """True if a reply that had begun got no more data at the last `tick`. Then `_seconds` counts from its last."""
         self.work: Progress | None = None
         """Long work of a command, as far as it is known."""
-        self._work: Progress | None = None
-        """The same, once it has taken long enough, and the second of it that is shown."""
-        self._work_second = 0
+        self._shown_work: Progress | None = None
+        """`work` as the line shows it, once it has taken long enough, and the second of it that is shown."""
+        self._shown_work_second = 0
 
     def run(self, *, running: bool, role: str, now: float) -> None:
-        """Adopt if a turn runs here that does not wait for the user, and its role."""
+        """Adopt whether a turn runs here that does not wait for the user, and its role."""
         if not running or not self._running:
             self._begin(now)
             self._awaited = True
@@ -118,18 +118,18 @@ class Sign:
 
     def tick(self, now: float, *, calm: bool = False) -> bool:
         """Notice that time has passed. Return True if the line has to be drawn again, if `calm` once a second."""
-        before = self._seconds, self.shown, self._work, self._work_second, self._silent
+        before = self._seconds, self.shown, self._shown_work, self._shown_work_second, self._silent
         work = self.work if self.work is not None and self.work.is_due(now) else None
         second = int(now - work.since) if work is not None else 0
-        if not calm or work is None or self._work is None or second != self._work_second:
-            self._work, self._work_second = work, second
+        if not calm or work is None or self._shown_work is None or second != self._shown_work_second:
+            self._shown_work, self._shown_work_second = work, second
         self._stalled |= self._text_at is not None and now - self._text_at >= _STALLED_S
         self._silent = bool(self._received) and now - self._data_at >= _SILENT_S
         self._seconds = int(now - (self._data_at if self._silent else self._asked_at)) if self._running else 0
         if self._seconds != before[0]:
             # No server counts the tokens of a reply before its end.
             self._tokens = -(-self._received // CHARACTERS_PER_TOKEN)
-        return (self._seconds, self.shown, self._work, self._work_second, self._silent) != before
+        return (self._seconds, self.shown, self._shown_work, self._shown_work_second, self._silent) != before
 
     @property
     def running(self) -> bool:
@@ -139,13 +139,14 @@ class Sign:
     @property
     def shown(self) -> bool:
         """True while the model is awaited and no text flows, or a command has worked for long."""
-        return self._work is not None or (self._running and self._awaited and (self._text_at is None or self._stalled))
+        text_flows = self._text_at is not None and not self._stalled
+        return self._shown_work is not None or (self._running and self._awaited and not text_flows)
 
     def line(self, frame: str, theme: BlockTheme, *, width: int, now: float) -> Text:
         """Return the line without the gutter. `frame` is the moving sign; empty if nothing is to move but the time."""
-        if self._work is not None:
+        if self._shown_work is not None:
             sign = Text(f"{frame} " if frame else "", theme.role(self._role), end="")
-            return sign.append_text(progress_text(self._work, theme, width=width - GUTTER - 2, now=now))
+            return sign.append_text(progress_text(self._shown_work, theme, width=width - GUTTER - 2, now=now))
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
         if self._silent:
             parts[0] = f"no data for {parts[0]}"

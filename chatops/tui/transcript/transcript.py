@@ -140,7 +140,7 @@ class Transcript(Viewport, Moving):
         self._progress.clear()
         self._reserved = 0
         self.follow()
-        self._draw_rest_later()
+        self._draw_ahead_later()
 
     def apply(self, ops: Iterable[Op]) -> None:
         """Apply the operations, then redraw once."""

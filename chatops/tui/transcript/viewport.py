@@ -28,8 +28,8 @@ Scroll position. The view is in one of two states:
   block above the view) and restored after every change, so text does not move while it is read. Blocks that arrive or
   grow are counted and reported with `Unseen`.
 
-`watch_scroll_y` tells the two apart from the scroll position alone. `_placing` is True while the viewport itself moves
-the position, so that its own correction is not mistaken for scrolling by the user.
+`watch_scroll_y` is called for each new position and chooses the state: following if the position is the end. It leaves
+the state alone while `_placing` is True, because then the viewport itself, not the user, moves the position.
 
 Invariants:
 
@@ -114,7 +114,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._rows: list[Strip | None] = []
         """Lines in view after the last change."""
         self._reserved = 0
-        """Number of lines with the last `rows_after`; 0 once blocks have taken their place."""
+        """Lines to scroll through when `rows_after` was last above 0; 0 once blocks have taken their place."""
 
     # Drawing
 
@@ -236,7 +236,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if changed:
             layout.sum_of(min(changed), max(changed))
 
-    def _draw_rest_later(self) -> None:
+    def _draw_ahead_later(self) -> None:
         if not self._slicing:
             self._slicing = True
             self.set_timer(_PAUSE_S, self._draw_slice)
@@ -245,7 +245,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Draw some blocks that are near the view, then pause."""
         self._slicing = False
         if self._measure() and self._draw_near(_HEIGHTS_AHEAD * self.size.height, seconds=_SLICE_S):
-            self._draw_rest_later()
+            self._draw_ahead_later()
 
     def _draw_near(self, distance: int, *, seconds: float = math.inf) -> bool:
         """Draw the blocks up to `distance` lines from the view, which shows the same lines afterwards.
@@ -335,7 +335,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if self._measure(force=True):
             self._rows = []  # The next refresh compares with these, so it paints every row.
             self._show_changes()
-            self._draw_rest_later()
+            self._draw_ahead_later()
 
     # Selecting text
 
@@ -360,7 +360,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         layout = self._blocks_layout
         if any(entry.drawn_width != layout.width for entry in self._entries_in_view()):
             self._show_changes()
-        self._draw_rest_later()
+        self._draw_ahead_later()
 
     def _entries_in_view(self) -> list[LaidOutBlock]:
         layout = self._blocks_layout
@@ -368,9 +368,10 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         return layout.entries[layout.index_at(top) : layout.index_at(top + self.size.height) + 1]
 
     def _note_unseen(self, keys: set[str]) -> None:
-        """Keep those of these blocks, which have arrived or grown, that end below the view."""
+        """Remember which of these arrived or grown blocks end below the view. Post `Unseen` on a change."""
         layout, bottom = self._blocks_layout, self.scroll_offset.y + self.size.height
-        at = {key: layout.index[key] for key in keys if key in layout.index and not self.following}
+        # A view that follows the end shows whatever arrives.
+        at = {} if self.following else {key: layout.index[key] for key in keys if key in layout.index}
         below = {key for key, index in at.items() if layout.start(index) + layout.entries[index].height > bottom}
         changed, self._unseen = below != self._unseen, below
         if changed:
@@ -422,7 +423,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         changed = self.scrollable_content_region.width != self._blocks_layout.width
         self._show_changes(place=place)
         if changed:
-            self._draw_rest_later()
+            self._draw_ahead_later()
 
     def _warm_up(self) -> None:
         warm_up()

@@ -16,7 +16,7 @@ from chatops.tui.commands.cost import cost_text
 from chatops.tui.dialogs.choices import SessionPicker
 from chatops.tui.dialogs.question import Question
 from chatops.tui.notice import program
-from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import CardStatus, EndDetails, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
 from chatops.wiring.rows import HitRow, SessionRow
 from tests.support.waiting import until
@@ -47,7 +47,7 @@ def shell_card(output: str) -> ToolCardBlock:
         status=CardStatus.SETTLED,
         outcome=Outcome.SUCCESS,
         output=output,
-        end=CardEnd(tail=output),
+        end=EndDetails(tail=output),
     )
 
 

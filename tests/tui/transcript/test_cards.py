@@ -15,7 +15,7 @@ from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import card as card_module
 from chatops.tui.transcript.answer import warm_up
-from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import AnswerBlock, Block, CardStatus, EndDetails, ToolCardBlock
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.diff import diff_lines
 from chatops.tui.transcript.layout import BlockLayout
@@ -69,7 +69,7 @@ def test_a_read_joins_the_others_once_it_has_succeeded() -> None:
     running = replace(read("y"), status=CardStatus.RUNNING, outcome=None, output="", count=None)
     layout = laid_out(read("x"), running)
     assert shown(layout) == ["✓ Read x.py 2 lines 2 ms", "» Read y.py running"]
-    failed = replace(read("y"), outcome=Outcome.FAILED, end=CardEnd(error_line="It is gone."), count=None)
+    failed = replace(read("y"), outcome=Outcome.FAILED, end=EndDetails(error_line="It is gone."), count=None)
     apart = ["✓ Read x.py 2 lines 2 ms", "✗ Read y.py failed · 2 ms", "It is gone."]
     together = ["✓ Read x.py, y.py 4 lines 4 ms"]
     for block, lines in ((read("y"), together), (failed, apart), (read("y"), together)):
@@ -160,7 +160,7 @@ def test_the_last_output_of_a_running_program_is_shown_with_its_time(monkeypatch
 
 def test_an_error_is_wrapped_in_its_paths_and_other_output_is_cut() -> None:
     error = f"cat: /srv/{'deep/' * 12}note.txt: No such file or directory"
-    failed = card("c", "cat", outcome=Outcome.FAILED, end=CardEnd(tail=error))
+    failed = card("c", "cat", outcome=Outcome.FAILED, end=EndDetails(tail=error))
     _, *rest = (line.plain for line in card_lines(failed, width=60, theme=PLAIN, expanded=False))
     assert [line.strip() for line in rest] == [
         "cat:",

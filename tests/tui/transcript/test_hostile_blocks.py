@@ -17,7 +17,7 @@ from chatops.domain.files import FileRef
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript import markdown
 from chatops.tui.transcript.answer import warm_up
-from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import AnswerBlock, Block, CardStatus, EndDetails, ToolCardBlock
 from chatops.tui.transcript.card import argument_summary
 from tests.support.cases import for_each
 from tests.support.transcript_blocks import render_block, samples
@@ -28,7 +28,7 @@ ESCAPES = ["\x1b]52;c;eA==\x07", "\x1b[2J", "\x9b31m", "a\rb", "\u202eabc", "\x0
 FIXED = {"id", "level", "decided_by"}
 
 
-def poisoned(block: Block | CardEnd, text: str) -> Any:
+def poisoned(block: Block | EndDetails, text: str) -> Any:
     changes: dict[str, object] = {}
     for field in fields(block):
         value = getattr(block, field.name)
@@ -37,7 +37,7 @@ def poisoned(block: Block | CardEnd, text: str) -> Any:
         elif field.name not in FIXED and isinstance(value, str) and not isinstance(value, CardStatus):
             if field.name != "outcome":
                 changes[field.name] = text
-        elif isinstance(value, CardEnd):
+        elif isinstance(value, EndDetails):
             changes[field.name] = poisoned(value, text)
         elif field.name == "files":
             changes[field.name] = (FileRef(path=text), FileRef(path="x", problem=text))
