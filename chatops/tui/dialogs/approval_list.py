@@ -65,9 +65,12 @@ class ListedCall:
     seen: bool = False
     """True once the whole call has been on screen, for this exact digest."""
     opened: bool = False
-    """True once it was shown. `before` does not change after that."""
+    """True once this call was shown. `before` does not change after that."""
     before: CallSheet | None = None
-    """The call that the user had seen last when this one was shown. What is the same in both need not be repeated."""
+    """The call that the user had seen last when this one was shown; None: show all of this one.
+
+    What is the same in both need not be repeated.
+    """
 
     @property
     def undecided(self) -> bool:

@@ -267,14 +267,14 @@ class Picker(Modal[str | None]):
             self.show_text(self.describe(self._shown[at]))
 
     def _return(self) -> None:
-        """Call `on_move` for the current choice again."""
+        """Undo what moving has shown: call `on_move` for the current choice."""
         current = next((choice for choice in self.choices if choice.current), None)
         if self._on_move is not None and current is not None:
             self._on_move(current.key)
 
 
 def _first_with_current(found: Sequence[Choice]) -> tuple[Choice, ...]:
-    """Return the choices that are shown, including the current one."""
+    """Return the first `MAX_SHOWN` choices. The current one comes first if it would not be among them."""
     shown = tuple(found[:MAX_SHOWN])
     current = next((choice for choice in found[MAX_SHOWN:] if choice.current), None)
     return shown if current is None else (current, *shown[:-1])

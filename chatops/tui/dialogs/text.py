@@ -227,7 +227,7 @@ def found_in(text: str, wanted: str) -> str:
             group = [*above, (depth, line)]
             if found and group[0][0] == 0:
                 found.append("")
-            found += [entry[1] for entry in group]
+            found += [shown for _, shown in group]
             above = []
         elif line.strip():
             above.append((depth, line))

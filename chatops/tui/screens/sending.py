@@ -102,7 +102,7 @@ class SendingPresenter:
         self._run_command = run_command
         self._current: OpenSession | None = None
         self._marked = -1
-        """The queued message that Delete removes, by the number of newer ones; -1: none."""
+        """The queued message that Delete removes, by the number of newer ones: 0 is the newest, -1 none."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
         self._failed = False
