@@ -27,6 +27,8 @@ _MAX_HEIGHT_DIVISOR = 3
 """The field grows to this part of the screen: a third."""
 ALONE_S = 0.35
 """Seconds after which a letter that stands alone in the field counts as a key. Until then it may start a text."""
+_PAUSE_S = 0.5
+"""Seconds without a key after which the user is not in the middle of a word."""
 _FOLD_LINES, _FOLD_CHARACTERS = 10, 2_000
 """Lines and characters of the longest paste that stands in the field as it is."""
 _FOLDED_PASTE = r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]"
@@ -114,7 +116,7 @@ class Completions(ErrorBoundary, Static):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Folds:
-    """The pastes of the message being written, by number. A number is never used twice."""
+    """The pastes of the message being written, by the number in the item for each. No number is used twice."""
 
     _texts: dict[int, str] = field(default_factory=dict)
     _count: int = 0
@@ -225,7 +227,7 @@ class Composer(TextField):
         self._history: list[str] = []
         """The texts that Up recalls, oldest first."""
         self._history_index = 0
-        """The text of the history that is shown; the length of it: none is."""
+        """Index of the text that Up has recalled; the length of the history if none is."""
         self._unsent_text = ""
         """What was typed before Up recalled a text. Down comes back to it."""
 
@@ -233,13 +235,13 @@ class Composer(TextField):
 
     @property
     def idle(self) -> bool:
-        """True if nothing is typed and no key came in the last 0.5 s."""
+        """True if nothing is typed and the user has `paused`."""
         return not self.text and self.paused
 
     @property
     def paused(self) -> bool:
-        """True if no key came in the last 0.5 s, or none since a message was sent."""
-        return self.typed_at is None or self.clock() - self.typed_at >= 0.5
+        """True if no key came in the last `_PAUSE_S`, or none since a message was sent."""
+        return self.typed_at is None or self.clock() - self.typed_at >= _PAUSE_S
 
     @property
     def full_text(self) -> str:

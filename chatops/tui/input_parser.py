@@ -103,11 +103,12 @@ class InputParser:
         `marks_pastes`: the terminal is known to mark pastes. `alt_acts` returns True if Alt and a character are a key
         that acts.
 
-        The parser also learns this, from a marked paste or from the answer to ``CSI ? 2004 $ p``.
+        The parser also learns that the terminal does, from a marked paste or the answer to ``CSI ? 2004 $ p``.
         """
         self._max_lines = _FLOOD_LINES_MARKED if marks_pastes else _FLOOD_LINES
         self._alt_acts = alt_acts
         self._held = ""
+        """The start of a sequence or of the end mark of a paste, until its rest comes."""
         self._held_since = 0.0
         self._paste: list[str] | None = None
         """The chunks of a paste that has started and not ended."""
@@ -123,7 +124,7 @@ class InputParser:
         self._after_escape = False
         """True if the Esc key was the last result. The next text may be the rest of a late sequence."""
         self._rest_of_answer: str | None = None
-        """Set if the start of an answer was dropped: the next text may be its rest."""
+        """Pattern of the rest of an answer whose start was dropped, with which the next text may begin; else None."""
 
     @property
     def marks_pastes(self) -> bool:
@@ -136,7 +137,7 @@ class InputParser:
         return bool(self._held or self._flood)
 
     def feed(self, text: str, now: float) -> list[InputToken]:
-        """Parse `text` together with what was held back. Return the complete pieces."""
+        """Parse `text` together with what was held back. Return the complete tokens."""
         found: list[InputToken] = []
         if self._flood and now - self._flood_at < FLOOD_PAUSE_S:
             if PASTE_BEGIN not in text:

@@ -101,7 +101,7 @@ class QueuedMessages(_TextLines):
     """Messages that were sent and are not in the transcript yet, under a heading that says what happens to them."""
 
     def show(self, texts: Sequence[str], *, heading: str = "", marked: int = -1) -> None:
-        """Show the start of each text, oldest first, and a sign beside the one that is `marked`.
+        """Show the start of each text, oldest first, and ✗ beside the one with the index `marked` (-1: none).
 
         If there are too many, show the first and the last, or the ones around the marked one.
         """
@@ -121,7 +121,7 @@ def _first_words(text: str) -> str:
 
 
 class TranscriptHint(ErrorBoundary, Static):
-    """Hidden while there is nothing to say."""
+    """Says what arrived below the view, and the keys of the selected block. Hidden without either."""
 
     class Clicked(Message):
         """Posted on a click while blocks are out of view."""
@@ -270,7 +270,7 @@ class StatusLine(ErrorBoundary, Static, Moving):
         self._in_progress: tuple[Snapshot, SandboxNote, str] | None = None
         """What was shown last of a turn that runs; None while none does."""
         self._since = 0.0
-        """The time at which that turn was first seen to run."""
+        """The time at which that turn was first seen to run, or from which on something is awaited."""
         self._seconds: int | None = None
         """The seconds that are shown; None while no turn runs."""
         self._awaited = ""
