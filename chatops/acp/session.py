@@ -128,10 +128,11 @@ class EditorSession:
         """Requests of the user that are not finished yet."""
         self._reopening = asyncio.Lock()
         self._shown_events: set[tuple[str, str]] = set()
-        """Keys of `_event_key`."""
+        """Keys, as `_event_key` makes them, of the events that the editor has got."""
         self._streamed_rounds: set[str] = set()
         """Rounds whose text was shown as it came."""
         self._opened_cards: set[str] = set()
+        """The ids of calls whose card the editor has got."""
         self._asked_calls: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
         """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
         self._decided_here: set[CallId] = set()

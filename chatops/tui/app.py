@@ -57,6 +57,7 @@ LEAVE_AGAIN_S = 10.0
 _TOO_MANY, _WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
 _SHOW_ERROR_AGAIN_S = 10.0
+"""Seconds after which an error from the same place in the code is shown again."""
 log = logging.getLogger(__name__)
 
 
