@@ -1,7 +1,8 @@
-"""Read objects of a document into the dataclasses of `policy` that say which keys there are, see `policy.spelled`.
+"""Read the objects of a configuration file into dataclasses, whose fields are the keys that an object may have.
 
-Notes and unknown keys are taken out before pydantic validates an object, and an entry gets the key that it stands under
-as its `name`.
+The marks of `policy.spelled` on the fields say how a file spells their values. Two steps come before pydantic validates
+an object. Notes (``x-…``) and unknown keys are taken out. An object whose dataclass has a field `name` that is no key,
+such as a role, gets the key that it stands under as this name.
 """
 
 import json
@@ -61,7 +62,7 @@ def keys_of(entry: type) -> dict[str, Any]:
 
 
 def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
-    """Return what validates an `entry`. Made when it is first needed: a large one takes some 10 ms."""
+    """Return the pydantic adapter of `entry`. Made when it is first needed: a large one takes some 10 ms."""
     if entry not in _ADAPTERS:
         _ADAPTERS[entry] = TypeAdapter(entry)
     return _ADAPTERS[entry]
@@ -75,9 +76,9 @@ def encode_value(value: object) -> bytes:
 
 
 def decode_value(form: type[Value], data: bytes | str) -> Value:
-    """Return the value that was stored. Raises ValueError if `data` is of another form."""
-    # Names of files may hold lone surrogates, which pydantic's own parser refuses.
-    # Some forms are strict as keys of a file, and would then take no object for themselves from Python.
+    """Return the `form` that `encode_value` has encoded. Raises ValueError if `data` is not one."""
+    # Names of files may hold lone surrogates, which pydantic's own JSON parser refuses. So pydantic gets Python values.
+    # From these a dataclass marked `STRICT` would accept no dict, hence strict=False.
     return adapter_of(form).validate_python(json.loads(data), strict=False)
 
 
@@ -99,24 +100,26 @@ class EntryReader:
             message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
             raise self.document.error(where, message[:1].lower() + message[1:]) from None
 
-    def _known_part(self, value: Json, form: Any, path: Path) -> Json:
-        """Return what pydantic validates as a `form`: the value without notes and unknown keys."""
-        form = _written_type(form, value)
+    def _known_part(self, value: Json, hint: Any, path: Path) -> Json:
+        """Return the part of `value`, of a field with the type `hint`, that pydantic validates."""
+        form = _written_type(hint, value)
         if isinstance(value, list):
-            inner = get_args(form)[0] if get_origin(form) is tuple else None
-            return [self._known_part(item, inner, (*path, index)) for index, item in enumerate(value)]
+            type_of_items = get_args(form)[0] if get_origin(form) is tuple else None
+            return [self._known_part(item, type_of_items, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         if is_dataclass(form) and isinstance(form, type):
             return self._known_members(value, form, path)
-        if get_origin(form) is not dict or not is_dataclass(inner := get_args(form)[1]):
-            return value
-        # Notes stand in the sections of the registry only. An object there stays an entry, whatever its name: a user or
-        # role may be called x-ray, and a restriction on it must not be dropped as a note.
-        entries = {key: item for key, item in value.items() if path[1:] or isinstance(item, dict) or not free_key(key)}
-        return {key: self._known_part(item, inner, (*path, key)) for key, item in entries.items()}
+        if get_origin(form) is dict and is_dataclass(entry := get_args(form)[1]):
+            entries = {key: item for key, item in value.items() if not _is_note(key, item, path)}
+            return {key: self._known_part(item, entry, (*path, key)) for key, item in entries.items()}
+        return value
 
     def _known_members(self, value: dict[str, Json], entry: type, path: Path) -> Json:
+        """Return the keys of `value`, an object that becomes an `entry`, that pydantic validates; report the unknown.
+
+        An `entry` with `rights_keys` is lenient, see `policy.spelled.LENIENT`.
+        """
         keys, rights = keys_of(entry), getattr(entry, "rights_keys", None)
         for key in value:
             if key in keys or free_key(key):
@@ -128,8 +131,18 @@ class EntryReader:
                 raise self.document.error((*path, key), why)
             self.warn((*path, key), f"this key is not known{suggestion(key, list(keys))}")
         parts = {key: self._known_part(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
-        named = "name" not in keys and any(field.name == "name" for field in fields(entry))
-        return {**parts, "name": str(path[-1])} if named else parts
+        is_named_by_key = "name" not in keys and any(field.name == "name" for field in fields(entry))
+        return {**parts, "name": str(path[-1])} if is_named_by_key else parts
+
+
+def _is_note(key: str, item: Json, path: Path) -> bool:
+    """Return True if a member of the object at `path`, which holds entries by name, is a note.
+
+    Only the sections of the registry have notes. An object there stays an entry, whatever its name: a user or role may
+    be called x-ray, and a restriction on it must not be dropped as a note.
+    """
+    is_section = len(path) < 2
+    return is_section and free_key(key) and not isinstance(item, dict)
 
 
 def _marks_of(hint: Any) -> tuple[Any, ...]:
@@ -137,7 +150,10 @@ def _marks_of(hint: Any) -> tuple[Any, ...]:
 
 
 def _written_type(hint: Any, value: Json) -> Any:
-    """Return the type of what a file has for a field: that of its spelling, of several the one that fits `value`."""
+    """Return the type of `value` in a file, for a field with the type `hint`.
+
+    That is the form of a `Spelled` mark. Of several alternatives it is the one for a list or an object, as `value` is.
+    """
     if get_origin(hint) is Annotated:
         spelled = next((mark.form for mark in _marks_of(hint) if isinstance(mark, Spelled)), get_args(hint)[0])
         return _written_type(spelled, value)

@@ -32,7 +32,7 @@ _RENAMED_TOOLS = {"http_fetch": "web_fetch"}
 _CLI_COMMANDS = {"claude_cli": ["claude", "-p"], "gemini_cli": ["gemini", "-p"]}
 """Commands of the model types that were other programs. Their names were models too, without an entry."""
 _CONFIRM_KEYS = ("confirm_allow", "confirm_deny")
-_NOW_DENIES = "{} denies now: these tools never run. Before, they could be tool_names."
+_NOW_DENIES = "{} denies now: these tools never run. Before, they could be confirmed."
 _UNUSED_HOST = "no model uses it"
 _GEMINI_CLI_GONE = "gemini_cli cannot run here; choose another model."
 _NO_API_KEY = frozenset({"", "none"})

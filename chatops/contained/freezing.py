@@ -67,7 +67,7 @@ class Entry:
 
 @frozen_dataclass
 class LeftOut:
-    """A path of the copy that is not applied, and why. The path is encode_value out for display."""
+    """A path of the copy that is not applied, and why. The path is for display, see `display_path`."""
 
     path: str
     why: str
@@ -94,7 +94,7 @@ class ChangeList:
     left_out: tuple[LeftOut, ...] = ()
     ran: tuple[RanCall, ...] = ()
     hidden: tuple[str, ...] = ()
-    """Paths of the workspace that were not in the copy, encode_value out."""
+    """Paths of the workspace that were not in the copy, for display."""
     cannot: tuple[str, ...] = ()
     """In a list for ``/undo``: lines about what it does not take back."""
 
@@ -157,7 +157,7 @@ def read_frozen(folder: TurnFolder) -> ChangeList:
 
 
 def display_path(path: str) -> str:
-    """Return a path for display: on one line, control and invisible characters encode_value out."""
+    """Return a path for display: on one line, with control and invisible characters as escapes."""
     return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_MAX_SHOWN)
 
 

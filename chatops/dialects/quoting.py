@@ -193,29 +193,31 @@ class HeldFence:
         return True
 
     def _release(self, state: ParserState, fence: Fence) -> bool:
-        """Pass everything up to the last fence, because only prose stands between the others."""
+        """Pass everything before the last fence as text, and that fence as code."""
         state.pass_content(fence.body)
         state.mode = InFence(fence.ends)
         return True
 
     def _take_calls(self, state: ParserState) -> bool:
-        """Take the calls of the fences at the end of the message; text between them, and earlier fences, are content.
+        """Take the calls of the fences at the end of the message, or release all fences if the last one holds none.
 
-        Without any call, release all of them.
+        Text between the fences, and a fence without a call with all before it, are content.
         """
         text, start = state.text, state.at
         fences = [self._fence(state, run) for run in self._runs]
         alone = len(fences) == 1 and not state.result.has_content
         blocks: list[tuple[int, CallBlock]] = []
-        for (offset, _), fence in zip(reversed(self._runs), reversed(fences), strict=True):
+        for (offset, _length), fence in zip(reversed(self._runs), reversed(fences), strict=True):
             block = read_fenced(text, fence, state.offered, alone=alone)
             if block is None:
                 break
             blocks.append((start + offset, block))
+        first_offset, _length = self._runs[0]
         if not blocks:
             return self._release(state, fences[-1])
         for run_start, block in reversed(blocks):
-            if run_start > start + self._runs[0][0]:
+            # All before the first fence was passed when it was held back.
+            if run_start > start + first_offset:
                 state.pass_content(run_start)
             state.result.add_calls(block, text, state.base)
             state.skip(block.end)

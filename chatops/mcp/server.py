@@ -66,13 +66,13 @@ class ServerState(StrEnum):
 
 @frozen_dataclass
 class ServerStatus:
-    """State of a server, for display."""
+    """State of a server and what is known of it, for display."""
 
     name: str
     origin: str
     state: ServerState = ServerState.OFF
     reason: str = ""
-    """Why it failed, as a clause; untrusted text, made visible."""
+    """Why there is no connection, as a clause; untrusted text, safe to show."""
     protocol: str = ""
     sandbox: str = ""
     """How its process is confined; empty: it is reached by URL, or not started."""
@@ -241,7 +241,8 @@ class Server:
             await asyncio.gather(owner, return_exceptions=True)
 
     async def _keep_connected(self) -> None:
-        failures = 0
+        """Connect, and connect again whenever that failed or the connection was lost, until the server is closed."""
+        failures = 0  # in a row
         # The SDK can swallow a cancellation while it leaves a connection, so that alone does not end this task.
         while not self._is_closed():
             self._woken.clear()
@@ -250,6 +251,7 @@ class Server:
                 why = await self._connect_and_use()
                 failures, reason = 0, f"{LOST}: {why}" if why else LOST
             except NotPermittedError as error:
+                # Without the user's yes, another attempt would fail in the same way.
                 state, failures, reason = ServerState.NEEDS_YES, _ATTEMPTS, str(error)
             except ServerStartError as error:
                 failures, reason = failures + 1, str(error)
@@ -263,15 +265,18 @@ class Server:
                 return
             if not self._woken.is_set():
                 self._set_state(state, reason=reason)
-                pause = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None
+                pause_s = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None  # None: until woken
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
+                    async with asyncio.timeout(pause_s):
                         await self._woken.wait()
                         failures = 0
             self._set_state(ServerState.STARTING, reason=reason)
 
     async def _connect_and_use(self) -> str:
-        """Connect, and return why the connection was lost, once it is. Raises ServerStartError if there is none."""
+        """Connect, wait until the connection is lost, and return why it was.
+
+        Raises ServerStartError if no connection could be made, or it could not be used.
+        """
         await _load_sdk()
         from chatops.mcp.connection import open_connection
 
@@ -279,7 +284,7 @@ class Server:
         async with open_connection(
             self.spec, self.sandbox, self._limits(), records=self._records, on_change=self._list_changed.set
         ) as connection:
-            # An error that leaves the block would come out in groups of groups.
+            # Returned and not raised: the SDK's task groups would wrap an error that leaves this block.
             failure = await self._use_until_lost(connection)
         if failure:
             raise ServerStartError(failure)
@@ -314,7 +319,8 @@ class Server:
                 log.info("the tools of %s could not be listed: %s", self.spec.name, _explain(error))
 
     async def _read_tools(self, connection: "Connection") -> None:
-        described = [
+        """Read the list of tools. If it or what is known of the connection has changed, record and report it."""
+        listed = [
             ListedTool(
                 name=tool.name,
                 description=tool.description or tool.title or "",
@@ -324,20 +330,22 @@ class Server:
             )
             for tool in await connection.tools()
         ]
-        tools, warnings = usable_tools(self.spec, described)
+        tools, warnings = usable_tools(self.spec, listed)
         warnings = (*connection.faults, *warnings)
-        if tools != self.tools or warnings != self.status.warnings or self.status.protocol != connection.protocol:
-            self.tools = tools
-            self.status = replace(
-                self.status,
-                tools=self._names(),
-                warnings=warnings,
-                protocol=connection.protocol,
-                sandbox=connection.sandbox,
-            )
-            used = {tool.name for tool in tools}
-            await in_thread(self._record.keep_tools, [tool for tool in described if tool.name in used])
-            self._on_change()
+        known = (self.tools, self.status.warnings, self.status.protocol)
+        if (tools, warnings, connection.protocol) == known:
+            return
+        self.tools = tools
+        self.status = replace(
+            self.status,
+            tools=self._names(),
+            warnings=warnings,
+            protocol=connection.protocol,
+            sandbox=connection.sandbox,
+        )
+        usable = {tool.name for tool in tools}
+        await in_thread(self._record.keep_tools, [tool for tool in listed if tool.name in usable])
+        self._on_change()
 
     def _is_closed(self) -> bool:
         return self.status.state is ServerState.CLOSED

@@ -56,7 +56,15 @@ from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, git_mounts, own_repository
 from chatops.sandbox.landlock import set_id_filter
 from chatops.sandbox.process import DATA, Command, memory_file
-from chatops.sandbox.programs import Toolchains, display_names, find_toolchains, outermost
+from chatops.sandbox.programs import (
+    SYSTEM,
+    SYSTEM_FOLDERS,
+    SYSTEM_LINKS,
+    Toolchains,
+    display_names,
+    find_toolchains,
+    outermost,
+)
 from chatops.sandbox.proxy import PORT
 from chatops.sandbox.supervisor import MAX_FILE
 from chatops.toolkit.base import ToolContext
@@ -64,9 +72,6 @@ from chatops.toolkit.confine import home_secrets, why_not_for_commands
 
 log = logging.getLogger(__name__)
 
-_SYSTEM = ("/usr", "/etc", "/opt")
-_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Links into ``/usr`` on most systems, folders on others."""
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 _BWRAP_FOLDERS = ("/usr/bin", "/usr/local/bin", "/bin")
 """Folders in which chatops looks for bwrap, instead of in PATH: a command could have put another program there."""
@@ -303,7 +308,7 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     workspace = str(context.workspace)
     etc = covers.readable_parts(Path("/etc"))
     programs = map(str, confined.toolchains.shown)
-    read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *name_service, *spec.read, *programs, workspace]
+    read = ["/usr", "/opt", *etc, *map(str, SYSTEM_LINKS), "/proc", *name_service, *spec.read, *programs, workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
     return landlock.encode_arguments(read=read, write=write, network=spec.network)
 
@@ -345,7 +350,7 @@ def sandboxed_command(
     variables = b"".join(os.fsencode(part) + b"\0" for part in setenv)
     read_only = context.exposure is Exposure.READ_ONLY
     keep_repositories, cover_args = covers.cover_special_files(
-        view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked
+        view, hidden=hidden, listed=listed, system=SYSTEM_FOLDERS, masked=masked
     )
     bwrap_argv = (
         confined.program,
@@ -361,7 +366,7 @@ def sandboxed_command(
         *_mount_repository(view, repository, "protect" if read_only else spec.git, stage),
         *([] if read_only or spec.git == "writable" else keep_repositories),
         *_show_programs(confined.toolchains, workspace=workspace, write=write),
-        *covers.guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
+        *covers.guard_settings(view, hidden=hidden, roots=(*listed, *SYSTEM)),
         *covers.mount_paths(view, context.mounts),
         *cover_args,
         *(["--ro-bind-data", DATA, str(config)] if git_config else []),
@@ -391,7 +396,7 @@ def program_is_visible(path: str, *, confined: Confinement, spec: SandboxSpec, w
 
 def is_visible(place: Path, *, confined: Confinement, spec: SandboxSpec, workspace: Path) -> bool:
     """Return True if `place` itself lies in what the sandbox shows."""
-    roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write, *map(str, confined.toolchains.shown), str(workspace))
+    roots: tuple[str | Path, ...] = (*SYSTEM, *spec.read, *spec.write, *confined.toolchains.shown, workspace)
     return any(place.is_relative_to(root) for root in roots)
 
 
@@ -443,8 +448,8 @@ def _bind(option: str, paths: Iterable[str | Path]) -> list[str]:
 
 
 def _mount_system() -> list[str]:
-    args = _bind("--ro-bind-try", _SYSTEM)
-    for path in _LINKS:
+    args = _bind("--ro-bind-try", SYSTEM_FOLDERS)
+    for path in map(str, SYSTEM_LINKS):
         if os.path.islink(path):
             args += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
@@ -461,7 +466,7 @@ def _unmounted_paths(read: tuple[str, ...], toolchains: Toolchains, *, workspace
 
 def _search_path(spec: SandboxSpec, toolchains: Toolchains) -> tuple[str, ...]:
     """Return the virtual environment, the entries of PATH that are visible in the sandbox, and the usual ones."""
-    roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write)
+    roots: tuple[str | Path, ...] = (*SYSTEM, *spec.read, *spec.write)
     entries = os.environ.get("PATH", "").split(os.pathsep)
     visible = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]
     return tuple(dict.fromkeys([*toolchains.path, *visible, "/usr/local/bin", "/usr/bin", "/bin"]))

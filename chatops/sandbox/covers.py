@@ -109,7 +109,7 @@ def is_special(path: str) -> bool:
 
 
 def cover_special_files(
-    view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[str, ...], masked: bool
+    view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[Path, ...], masked: bool
 ) -> tuple[list[str], list[str]]:
     """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
 
@@ -255,7 +255,7 @@ def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
         os.close(descriptor)
 
 
-def _listening_sockets(folders: tuple[str, ...]) -> tuple[Path, ...]:
+def _listening_sockets(folders: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the listening sockets below `folders`, which have too many files to list before each command."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()

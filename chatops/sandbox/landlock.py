@@ -35,15 +35,16 @@ if TYPE_CHECKING:  # Importing it at run time would delay each command.
 _libc = ctypes.CDLL(None, use_errno=True)
 _MACHINE = os.uname().machine
 
-# Filters of system calls (seccomp). A line of such a program is: operation, lines to skip if its test is true, lines to
-# skip if it is false, operand. It loads a number of the call (seccomp_data) and tests it.
+# Filters of system calls (seccomp). A filter is a program in BPF. Each of its lines holds an operation, the number of
+# lines to skip if a test is true, the number to skip if it is false, and an operand. The program loads one number after
+# the other from the description of the call (seccomp_data), and tests it.
 _Lines = list[tuple[int, int, int, int]]
 _LINE = struct.Struct("=HBBI")
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _NOTIFY, _ERROR = 0x7FFF0000, 0x7FC00000, 0x00050000
 _CALL_AT, _INTERFACE_AT, _ARGUMENTS_AT = 0, 4, 16
-"""Where the loaded data holds the number of the call, the interface, and the arguments of 8 bytes each."""
-_SET_IDS = 0o6000
+"""Offsets in seccomp_data, in bytes: the number of the call, the interface, and the arguments of 8 bytes each."""
+_SET_IDS = 0o6000  # mode bits S_ISUID and S_ISGID
 _CREATES = 0o20000100  # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY
 _FCHMODAT2, _OPENAT2, _IO_URING_SETUP = 452, 437, 425
 _AF_INET, _AF_INET6 = 2, 10
@@ -52,7 +53,8 @@ _X32 = 0x40000000  # bit of the calls of a second interface of x86_64, which the
 # FS_IOC_SETFLAGS, the same of 32 bits, FSSETXATTR, SETVERSION
 _SET_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 
-# Audit number of each interface of a machine; chmod, fchmod, fchmodat, creat, open, openat, mknod, mknodat; 0: no such.
+# For each interface of a machine: its audit number, and the numbers of chmod, fchmod, fchmodat, creat, open, openat,
+# mknod and mknodat; 0: the interface has no such call.
 _X86_64 = (0xC000003E, (90, 91, 268, 85, 2, 257, 133, 259))
 _I386 = (0x40000003, (15, 94, 306, 8, 5, 295, 14, 297))
 _AARCH64 = (0xC00000B7, (0, 52, 53, 0, 0, 56, 0, 33))
@@ -60,22 +62,22 @@ _ARM = (0x40000028, (15, 94, 333, 8, 5, 322, 14, 324))
 _RISCV64 = (0xC00000F3, _AARCH64[1])
 _INTERFACES = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64, _ARM), "riscv64": (_RISCV64,)}
 
-_CONFINED = {
-    # socket, clone, clone3, ioctl, prlimit64; what is refused always: ptrace, process_vm_readv and writev, unshare,
-    # setns, io_uring_setup, add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, pidfd_getfd, mount,
-    # kexec_load, init_module, finit_module; setxattr, lsetxattr, fsetxattr and the same with remove.
-    "x86_64": (
-        (41, 56, 435, 16, 302),
-        (101, 310, 311, 272, 308, 425, 248, 249, 250, 321, 298, 323, 438, 165, 246, 175, 313),
-        (188, 189, 190, 197, 198, 199),
-    ),
-    "aarch64": (
-        (198, 220, 435, 29, 261),
-        (117, 270, 271, 97, 268, 425, 217, 218, 219, 280, 241, 282, 438, 40, 104, 105, 273),
-        (5, 6, 7, 14, 15, 16),
-    ),
+# What `_confining_filter` refuses: the numbers of the calls on each machine.
+_REFUSED_BY_ARGUMENTS = {
+    "x86_64": {"socket": 41, "clone": 56, "clone3": 435, "ioctl": 16, "prlimit64": 302},
+    "aarch64": {"socket": 198, "clone": 220, "clone3": 435, "ioctl": 29, "prlimit64": 261},
 }
-_NEWER_ATTRIBUTES = (463, 466, 469)  # setxattrat, removexattrat, file_setattr
+_REFUSED = {
+    # ptrace, process_vm_readv, process_vm_writev, unshare, setns, io_uring_setup, add_key, request_key, keyctl, bpf,
+    # perf_event_open, userfaultfd, pidfd_getfd, mount, kexec_load, init_module, finit_module
+    "x86_64": (101, 310, 311, 272, 308, 425, 248, 249, 250, 321, 298, 323, 438, 165, 246, 175, 313),
+    "aarch64": (117, 270, 271, 97, 268, 425, 217, 218, 219, 280, 241, 282, 438, 40, 104, 105, 273),
+}
+_ATTRIBUTE_CALLS = {
+    # setxattr, lsetxattr, fsetxattr, removexattr, lremovexattr, fremovexattr, setxattrat, removexattrat, file_setattr
+    "x86_64": (188, 189, 190, 197, 198, 199, 463, 466, 469),
+    "aarch64": (5, 6, 7, 14, 15, 16, 463, 466, 469),
+}
 
 
 def set_id_filter() -> bytes:
@@ -98,7 +100,7 @@ def set_id_filter() -> bytes:
 
 def _confining_filter(*, network: bool) -> bytes:
     """Return the filter of level landlock: no sockets, namespaces or further rights. `HANDLED` go to a listener."""
-    (socket, clone, clone3, ioctl, prlimit), refused, attributes = _CONFINED[_MACHINE]
+    numbers = _REFUSED_BY_ARGUMENTS[_MACHINE]
     lines: _Lines = [
         (_LOAD, 0, 0, _INTERFACE_AT),
         (_EQUAL, 1, 0, _INTERFACES[_MACHINE][0][0]),
@@ -106,24 +108,25 @@ def _confining_filter(*, network: bool) -> bytes:
         (_LOAD, 0, 0, _CALL_AT),
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _ERROR | errno.EPERM),
-        *_refuse(clone3, errno.ENOSYS),
-        *_refuse(clone, errno.EPERM, (0, _NEW_NAMESPACES)),
-        *_refuse(prlimit, errno.EPERM, (0, 0xFFFFFFFF)),  # limits of another process
+        # Its flags are in memory, where no filter can look. Programs use clone instead.
+        *_refuse(numbers["clone3"], errno.ENOSYS),
+        *_refuse(numbers["clone"], errno.EPERM, (0, _NEW_NAMESPACES)),
+        *_refuse(numbers["prlimit64"], errno.EPERM, (0, 0xFFFFFFFF)),  # limits of another process
     ]
-    for number in refused:
+    for number in _REFUSED[_MACHINE]:
         lines += _refuse(number, errno.EPERM)
     # Programs know file systems without attributes, and work without them.
-    for number in (*attributes, *_NEWER_ATTRIBUTES):
+    for number in _ATTRIBUTE_CALLS[_MACHINE]:
         lines += _refuse(number, errno.EOPNOTSUPP)
     for request in _SET_FLAGS:
-        lines += _refuse(ioctl, errno.EOPNOTSUPP, (1, request), compare=_EQUAL)
+        lines += _refuse(numbers["ioctl"], errno.EOPNOTSUPP, (1, request), compare=_EQUAL)
     for number in HANDLED:
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
     if network:
-        lines += [(_EQUAL, 0, 4, socket), (_LOAD, 0, 0, _ARGUMENTS_AT)]
+        lines += [(_EQUAL, 0, 4, numbers["socket"]), (_LOAD, 0, 0, _ARGUMENTS_AT)]
         lines += [(_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     else:
-        lines += _refuse(socket, errno.EPERM)
+        lines += _refuse(numbers["socket"], errno.EPERM)
     return _pack([*lines, (_RETURN, 0, 0, _ALLOW)])
 
 
@@ -154,7 +157,7 @@ _IOCTL_DEV = 1 << 15
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-_NEW_LISTENER = 8
+_SET_FILTER, _NEW_LISTENER = 1, 8  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
 
 
 def abi() -> int:
@@ -248,14 +251,15 @@ def _drop_capabilities() -> None:
 
 def _filter_calls(*, network: bool) -> int:
     """Install the filters, and return the descriptor at which the supervisor learns of the calls left to it."""
-    flags = 0
-    listener = -1
-    for program in filter(None, (set_id_filter(), _confining_filter(network=network))):
-        buffer = ctypes.create_string_buffer(program, len(program))
-        header = struct.pack("@HP", len(program) // _LINE.size, ctypes.addressof(buffer))
-        listener = _check_result(_libc.syscall(_SECCOMP[_MACHINE], 1, flags, header))
-        flags = _NEW_LISTENER
-    return listener
+    _install(set_id_filter(), flags=0)
+    return _install(_confining_filter(network=network), flags=_NEW_LISTENER)
+
+
+def _install(program: bytes, *, flags: int) -> int:
+    """Install one filter. Return the descriptor of its listener if `flags` ask for one, else 0. Raises OSError."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // _LINE.size, ctypes.addressof(buffer))
+    return _check_result(_libc.syscall(_SECCOMP[_MACHINE], _SET_FILTER, flags, header))
 
 
 def _check_result(result: int) -> int:
@@ -312,7 +316,7 @@ _CALLS_AARCH64 = {
     452: _CALLS_X86_64[452],
 }
 _CALLS = {"x86_64": _CALLS_X86_64, "aarch64": _CALLS_AARCH64}.get(_MACHINE, {})
-_LCHOWN = 94 if _MACHINE == "x86_64" else -1
+_LCHOWN = 94 if _MACHINE == "x86_64" else -1  # Other machines have no such call.
 HANDLED = tuple(_CALLS)
 """Numbers of the calls that `_serve` answers."""
 
@@ -345,7 +349,8 @@ def _perform(
         file = _open_file(task, number, arguments)
         call = _CALLS[number]
         value = arguments[call.value]
-        times = _times(task, value, call.what) if call.what.endswith("seconds") else None
+        sets_times = call.what.endswith("seconds")  # in one of three units
+        times = _times(task, value, call.what) if sets_times else None
         # If the call is over, another process may have the id by now.
         fcntl.ioctl(listener, _IS_VALID, struct.pack("=Q", cookie))
         # This link leads to what was opened, even if that is a link itself.

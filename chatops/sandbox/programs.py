@@ -27,8 +27,11 @@ from chatops.toolkit.confine import home_folders, home_secrets
 
 _MAX_LINKS = 40
 """Links that are followed to a program, as many as Linux follows itself."""
-SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
-"""Folders that every sandbox shows."""
+SYSTEM_FOLDERS = tuple(map(Path, ("/usr", "/etc", "/opt")))
+SYSTEM_LINKS = tuple(map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")))
+"""Links into ``/usr`` on most systems, folders on others."""
+SYSTEM = (*SYSTEM_FOLDERS, *SYSTEM_LINKS)
+"""All that every sandbox shows of the system."""
 _TOOLCHAIN_PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
 _PYTHON = re.compile(r"python3\.\d+t?")
 _PYENV_PARTS = ("bin", "libexec", "shims", "versions", "version", "plugins")

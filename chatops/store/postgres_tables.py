@@ -55,7 +55,7 @@ _OWN_TABLES = (
         PRIMARY KEY (session_id, digest)
     )""",
     "CREATE INDEX files_by_digest ON files(digest)",
-    # NUL cannot be cast. Its stand-in has the same length, so that a backslash before it stays escape_text.
+    # NUL cannot be cast. Its stand-in has the same length, so that a backslash before it stays escaped.
     r"""CREATE FUNCTION object_of(body text) RETURNS jsonb LANGUAGE plpgsql STABLE SET search_path = pg_catalog AS $$
         DECLARE found jsonb;
         BEGIN

@@ -27,7 +27,7 @@ NO_FOLDERS = 'no folders are named. In your registry: "knowledge": {"papers": {"
 
 @frozen_dataclass
 class CatalogSettings:
-    """Settings of the built-in tools. `environ` is searched for search backends and is not kept."""
+    """Settings of the built-in tools."""
 
     scratch_dir: Path
     knowledge_index: Path = Path("knowledge.db")
@@ -39,6 +39,7 @@ class CatalogSettings:
     skills: Skills = field(default_factory=Skills)
     web: WebSettings = field(default_factory=WebSettings)
     environ: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Environment variables, which may name search services and hold their keys. The catalog does not keep them."""
 
 
 class Catalog:
@@ -107,8 +108,8 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
 
 
 def _document_tools(settings: CatalogSettings, absent: dict[str, str]) -> Sequence[Tool]:
-    """Return the tools that search the user's documents, or add to `absent` why there are none."""
-    # Few users have such folders, and SQLite and the readers of documents take time to import.
+    """Return the tools that search the user's documents. Without full-text search, add them to `absent` instead."""
+    # Imported late: few users have such folders, and SQLite and the readers of documents take time to import.
     from chatops.tools.knowledge import NO_FTS5, has_full_text_search, knowledge_tools
 
     if has_full_text_search():

@@ -23,6 +23,7 @@ from pydantic import Field
 from chatops.config.paths import PACKAGE
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
+from chatops.domain.wording import plural
 from chatops.sandbox.orphans import attempt_name
 from chatops.sandbox.process import Command, EndedCommand, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
@@ -43,15 +44,18 @@ SEARCH_S = 10.0
 _MAX_KEPT = 200_000
 """Maximum number of characters of the search's output that are kept; `MAX_MATCHES` lines need fewer."""
 _NOTES_ROOM = 600
-"""Characters of the tool's limit that are kept free for the notes on what is missing."""
-_LEFT_OUT = {
+"""Characters of the result that are kept free for the notes on what is missing."""
+_STOPPED = {
     "matches": f"stopped at {MAX_MATCHES} matches",
     "bytes": f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder",
-    "protected": "{} protected files or folders were not searched",
-    "ignored": "{} files or folders ignored by .gitignore were not searched",
-    "linked": "{} files with several hard links were not searched",
 }
-"""The sentence for each reason why matches may be missing; the keys are those of `search_worker`'s summary."""
+"""The note on each limit that a search may reach; the keys are those of `search_worker`'s summary."""
+_SKIPPED = {
+    "protected": ("protected file or folder was", "protected files or folders were"),
+    "ignored": ("file or folder ignored by .gitignore was", "files or folders ignored by .gitignore were"),
+    "linked": ("file with several hard links was", "files with several hard links were"),
+}
+"""The beginning of the note on each kind of file that is not searched, for one and for several; keys as above."""
 
 
 def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -159,5 +163,7 @@ def _lines_that_fit(lines: list[str], *, room: int) -> list[str]:
 def _describe_gaps(summary: str, *, complete: bool, seconds: float) -> list[str]:
     if not complete:
         return [f"stopped after {seconds:g} s, so matches may be missing; try a smaller folder or a simpler pattern"]
-    left_out = json.loads(summary)
-    return [text.format(left_out[what]) for what, text in _LEFT_OUT.items() if left_out[what]]
+    found = json.loads(summary)
+    notes = [note for limit, note in _STOPPED.items() if found[limit]]
+    counts = [plural(found[kind], one, many) for kind, (one, many) in _SKIPPED.items() if found[kind]]
+    return [*notes, *(f"{count} not searched" for count in counts)]

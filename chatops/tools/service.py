@@ -33,7 +33,7 @@ from chatops.tools.function import FunctionTool, Inspector, tool
 log = logging.getLogger(__name__)
 
 _MAX_ANSWER_BYTES = 2_000_000
-"""Maximum size of an answer, which is held in memory."""
+"""Maximum number of bytes of an answer, which is held in memory."""
 WOLFRAM_KEY = "WOLFRAM_APP_ID"
 """Environment variable with the AppID."""
 NO_WOLFRAM_KEY = f"it needs an AppID of Wolfram|Alpha (developer.wolframalpha.com, LLM API). Set {WOLFRAM_KEY}"
@@ -44,7 +44,7 @@ MAX_QUERY = 400
 _MAX_CHARS = 6_800
 """Characters of an answer that Wolfram|Alpha is asked for, the default of its interface."""
 _WOLFRAM_S = 30.0
-"""Seconds for an answer of Wolfram|Alpha, which computes it."""
+"""Seconds that Wolfram|Alpha has to compute an answer."""
 
 MAX_HITS = 8
 """Results of one search: the model reads them all."""
@@ -53,7 +53,9 @@ NO_BACKEND = "no search service is set up; chatops doctor lists the choices"
 _MAX_SNIPPET = 300
 """Maximum number of characters of a result's excerpt."""
 _SEARCH_S = 15.0
-"""Seconds for one search."""
+"""Seconds that a service has for one search."""
+_TOOL_MARGIN_S = 5
+"""Seconds that a tool has longer than its service, so that the service's own error is reported."""
 _STATUS_ADVICE = {
     401: " The key is wrong or expired.",
     403: " The key is not valid here, or the SearXNG server does not allow the format json.",
@@ -71,9 +73,10 @@ async def ask_service(
     params: Mapping[str, str | int] | None = None,
     body: Mapping[str, object] | None = None,
 ) -> tuple[int, bytes]:
-    """Return the status and body of the answer of a service. `who` names it at the beginning of error messages.
+    """Send a request to a service. Return the status and the body of its answer.
 
-    Raises ToolFailedError if it cannot be reached, is too slow or sends too much.
+    `who` names the service at the beginning of error messages. Raises ToolFailedError if it cannot be reached, is too
+    slow or sends too much.
     """
     # Slow to import, and only needed for a request.
     import httpx2
@@ -117,7 +120,7 @@ def wolfram_tools(key: str, *, base: str = _WOLFRAM_URL) -> tuple[FunctionTool, 
         verdict=Verdict.ALLOW,
         read_only=True,
         asks_after_reading=True,
-        timeout_s=_WOLFRAM_S + 5,
+        timeout_s=_WOLFRAM_S + _TOOL_MARGIN_S,
         inspect=_inspector(urlsplit(base).hostname or ""),
     )
     async def wolfram_alpha(
@@ -205,6 +208,7 @@ class HttpBackend:
         try:
             answer = json.loads(data)
         except ValueError as error:
+            # A service that does not allow the format answers with a page.
             fault = f"The search at {self.host} did not answer with JSON.{_STATUS_ADVICE[403]}"
             raise ToolFailedError(fault) from error
         return _read_hits(answer, *self.path, text_key=self.text_key)
@@ -212,8 +216,8 @@ class HttpBackend:
 
 def searxng(url: str) -> HttpBackend:
     """Return a SearXNG server, whose settings have to permit the format ``json``."""
-    place = f"{url.rstrip('/')}/search"
-    return HttpBackend(url=place, path=("results",), text_key="content", params={"format": "json"})
+    address = f"{url.rstrip('/')}/search"
+    return HttpBackend(url=address, path=("results",), text_key="content", params={"format": "json"})
 
 
 def brave(key: str, *, base: str = "https://api.search.brave.com") -> HttpBackend:
@@ -282,7 +286,7 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
         verdict=Verdict.ALLOW,
         read_only=True,
         asks_after_reading=True,
-        timeout_s=20.0,
+        timeout_s=_SEARCH_S + _TOOL_MARGIN_S,
         inspect=_inspector(backend.host),
         capabilities=BUILT_IN_TOOLS["web_search"],
     )

@@ -87,7 +87,7 @@ def test_version_2_is_migrated(chatops: CommandLine) -> None:
     assert (new["default_role"], new["max_rounds"]) == ("chat", 8)
     for note in ("The role orchestrator is left out", "WEB_UI_API_KEY", "providers: left out", "inject_datetime"):
         assert note in notes
-    assert "roles.coder.confirm_deny denies now" in notes
+    assert "roles.coder.confirm_deny denies now: these tools never run. Before, they could be confirmed." in notes
 
 
 def test_version_1_is_migrated(chatops: CommandLine) -> None:

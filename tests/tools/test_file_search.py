@@ -68,8 +68,8 @@ async def test_links_are_not_followed_and_second_names_not_read(
     os.mkfifo(ws / "pipe")
     lines = await found(ws, pattern="needle-outside")
     assert lines[0] == "[no matches]"
-    assert any("1 files with several hard links" in line for line in lines)
-    assert any("1 files with several" in line for line in await found(ws, pattern="needle-outside", path="hard.txt"))
+    assert any("1 file with several hard links" in line for line in lines)
+    assert any("1 file with several" in line for line in await found(ws, pattern="needle-outside", path="hard.txt"))
 
 
 async def test_protected_paths_of_the_app_are_not_searched(ws: Path) -> None:
