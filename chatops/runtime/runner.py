@@ -50,7 +50,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from chatops.config.failpoints import reach
@@ -63,7 +63,6 @@ from chatops.domain.errors import (
     unsaved_sentence,
 )
 from chatops.domain.events import Notice
-from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep, joined, only_inspects
 from chatops.engine.inputs import Input, InspectionInput, ModelReplyInput, ToolResultInput
 from chatops.engine.state import InRound, Started, Stopping, TurnState
@@ -127,7 +126,7 @@ class _StepWriter:
             self._waiting.popleft()
 
 
-@frozen_dataclass
+@dataclass
 class _QueuedInput:
     """An input in the inbox, with the future of the caller that waits for it."""
 
@@ -136,7 +135,10 @@ class _QueuedInput:
     keep: bool = True
     """True if the input is taken again later when its step cannot be stored; else the caller gets the error."""
     others: tuple[Input, ...] | None = None
-    """The inputs that are taken with this one as one step, each time; None until it is taken first."""
+    """The inputs that are taken with this one as one step, each time; None until it is taken first.
+
+    The store recognises a step that it has stored already only if the same inputs lead to it.
+    """
 
     @property
     def was_taken(self) -> bool:
@@ -334,12 +336,9 @@ class Runner:
             await self._arrived.wait()
 
     async def _take_queued(self, entry: _QueuedInput) -> None:
-        changed, others = False, entry.others
-        if others is None:
-            others = tuple(self._take_reports()) if entry.is_report else ()
-            entry = replace(entry, others=others)
+        changed = False
         try:
-            changed = await self._advance(entry, *others)
+            changed = await self._advance(entry)
         except ConflictError as error:
             if await self._has_saved_earlier_inputs():
                 return await self._take_queued(entry)
@@ -374,30 +373,33 @@ class Runner:
         while self._inbox and self._inbox[0].is_report and not self._inbox[0].was_taken and not self._quiescing:
             yield self._inbox.popleft().event
 
-    async def _advance(self, entry: _QueuedInput, *others: Input) -> bool:
+    async def _advance(self, entry: _QueuedInput) -> bool:
+        is_retried = entry.was_taken
+        if entry.others is None:
+            entry.others = tuple(self._take_reports()) if entry.is_report else ()
         if self.state is None:
             return False
         if self._withheld is not None:
             if entry.done is None:
-                self._deferred += (entry.event, *others)
+                self._deferred += (entry.event, *entry.others)
             return False
         step = TurnStep(state=self.state)
-        for event in (entry.event, *others):
+        for event in (entry.event, *entry.others):
             following = advance(step.state, event)
             if following.state is not step.state:
                 step = following if step.state is self.state else joined(step, following)
         if step.state is self.state:
             return False
-        if isinstance(entry.event, ModelReplyInput) and only_inspects(step) and not self._quiescing:
-            await self._apply_with_inspection(step)
-        else:
-            await self._apply(step)
+        waits = isinstance(entry.event, ModelReplyInput) and only_inspects(step) and not is_retried
+        if waits and not self._quiescing:
+            step = await self._join_inspection(entry, step)
+        await self._apply(step)
         return True
 
-    async def _apply_with_inspection(self, reply: TurnStep) -> None:
-        """Apply the step of a reply, together with that of the first inspection if it ends soon.
+    async def _join_inspection(self, entry: _QueuedInput, reply: TurnStep) -> TurnStep:
+        """Begin the inspections of a reply, and return its step joined with that of the first one if it ends soon.
 
-        If that cannot be stored, the reply is taken again, and its calls are inspected again.
+        If the step cannot be stored, `entry` is taken again with that inspection, and the calls are inspected again.
         """
         self._perform(reply.effects)
         reply = replace(reply, effects=())
@@ -405,9 +407,10 @@ class Runner:
             async with asyncio.timeout(INSPECTION_S):
                 await self._wait_for_input()
         first = self._inbox[0] if self._inbox and not self._quiescing else None
-        if first is not None and isinstance(first.event, InspectionInput) and not first.was_taken:
-            reply = joined(reply, advance(reply.state, self._inbox.popleft().event))
-        await self._apply(reply)
+        if first is None or not isinstance(first.event, InspectionInput) or first.others is not None:
+            return reply
+        entry.others = (self._inbox.popleft().event,)
+        return joined(reply, advance(reply.state, first.event))
 
     async def _apply(self, step: TurnStep) -> None:
         reach("before_commit")
@@ -439,7 +442,7 @@ class Runner:
         if not is_decided:
             self.report_unsaved(error)
         if entry.keep and not is_decided:
-            self._unsaved_inputs.append(replace(entry, done=None))
+            self._unsaved_inputs.append(_QueuedInput(event=entry.event, others=entry.others))
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)
 

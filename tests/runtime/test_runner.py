@@ -169,3 +169,35 @@ async def test_what_ends_while_a_commit_takes_its_time_is_stored_in_one_step(
         assert session.state is not None
         journal = app.store.journal(session.state.turn_id)
         assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)] * 3
+
+
+async def test_a_reply_that_was_stored_without_a_word_is_recognised_whichever_inspection_ends_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "INSPECTION_S", PATIENCE)
+    monkeypatch.setattr(runner, "RETRY_S", 0.01)
+    (tmp_path / "a").write_text("a")
+    async with demo_session(tmp_path) as (app, session, _told):
+        performer, commit = session._turns.performer, app.store.commit
+        find, lost, inspected = performer._find_facts, list[TurnStep](), list[str]()
+
+        async def find_in_turn(tool: Tool, effect: InspectCall) -> CallFacts:
+            # The first call is inspected first, and last when both are inspected again.
+            reads = effect.call.name == "file_read"
+            await until(lambda: bool(lost) if reads else not lost or inspected.count("file_read") == 2)
+            inspected.append(effect.call.name)
+            return await find(tool, effect)
+
+        def lose_once(step: TurnStep, lease: str) -> None:
+            commit(step, lease)
+            if not lost and step.messages and any(isinstance(effect, RunTool) for effect in step.effects):
+                lost.append(step)
+                raise NotSavedError("The connection is lost.")
+
+        monkeypatch.setattr(performer, "_find_facts", find_in_turn)
+        monkeypatch.setattr(app.store, "commit", lose_once)
+        await session.submit("list . and read a")
+        await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
+        assert lost and session.blocked_by is None and session.state is not None
+        journal = app.store.journal(session.state.turn_id)
+        assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)] * 2
