@@ -117,17 +117,12 @@ def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
         return _refuse_mistake(draft, index, feedback.out_of_order_error(*early), reason=early[0], facts=facts)
     if facts.problems:
         if facts.may_resolve and not calls.are_earlier_settled(draft, index):
-            draft.set_status(index, Deferred())
-            return
+            return draft.set_status(index, Deferred())
         spec = calls.open_round(draft).proposed_under.tool(call.name)
         text = feedback.invalid_arguments_error(call, facts.problems, spec)
-        _refuse_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
-        return
+        return _refuse_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
     if facts.refusal:
-        calls.settle_unrun(
-            draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts
-        )
-        return
+        return _settle_refused(draft, index, facts)
     judgement = calls.judge_call(draft, call, facts)
     match judgement.verdict:
         case Verdict.DENY:
@@ -150,6 +145,12 @@ def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
                 fresh=True,
             )
             draft.set_status(index, status)
+    return None
+
+
+def _settle_refused(draft: StepDraft, index: int, facts: CallFacts) -> None:
+    text = feedback.refused_error(facts)
+    calls.settle_unrun(draft, index, Outcome.DENIED, text, verdict=Verdict.DENY, facts=facts)
 
 
 def _ask_unless_typed(draft: StepDraft, index: int, facts: CallFacts, why: str) -> None:
@@ -220,23 +221,25 @@ def _judge_edited(draft: StepDraft, index: int, facts: CallFacts, before: Before
 
 
 def _judge_again(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking) -> None:
+    """Start a call that was permitted, if it may still run; else settle it or ask again.
+
+    A decision of the user holds only for the call as it was shown. A call that was allowed without the user starts with
+    the new facts, as long as it is still allowed.
+    """
     call = calls.open_round(draft).calls[index].call
     if facts.problems:
-        text = feedback.invalid_arguments_error(
-            call, facts.problems, calls.open_round(draft).proposed_under.tool(call.name)
-        )
+        text = feedback.invalid_arguments_error(call, facts.problems, draft.spec(call.name))
         reason = _problem_line(facts.problems[0])
         calls.settle_unrun(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts, reason=reason)
         return
     if facts.refusal:
-        calls.settle_unrun(
-            draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts
-        )
+        _settle_refused(draft, index, facts)
         return
     judgement = calls.judge_call(draft, call, facts)
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=facts)
         return
+    # An approval stored by a version that knew no definitions of tools is compared without them.
     comparable = facts if status.facts.definition else replace(facts, definition="")
     if status.extra == NARROWEST:
         unchanged = calls.call_digest(draft, call, comparable) == status.digest
@@ -392,6 +395,7 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
 
 
 def _digests_by_path(facts: CallFacts) -> dict[str, str]:
+    """Return the digests of contents before the call. An entry for the content after it is ``PATH becomes DIGEST``."""
     pairs = (entry.rpartition(" ") for entry in facts.hashes)
     return {path: digest for path, _, digest in pairs if not path.endswith(" becomes")}
 

@@ -105,22 +105,9 @@ def recover(
         case InRound() | Stopping() as phase:
             if copied and isinstance(phase, InRound):
                 draft.set_phase(replace(phase, copied=True))
-            for index, call in enumerate(draft.calls()):
-                match call.status:
-                    case Permitted() | Rechecking() as status if copied and calls.may_have_run_elsewhere(draft, index):
-                        _ask_in_copy(draft, index, status)
-                        continue
-                    case AwaitingDecision() as status if copied and not status.outcome_unknown:
-                        # Still pending in the copy, even if it was approved in the original store.
-                        draft.set_status(index, _mark_as_copied(status))
-                    case Started() | Reconciling() as status if copied and _may_run_elsewhere(draft, index):
-                        questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
-                        interruption = known.get((call.call.id, status.attempt))
-                        _ask_outcome(draft, index, status, why=calls.COPIED_REASON, known=interruption)
-                        continue
-                    case _:
-                        pass
-                _recover_call(draft, index, known)
+            for index in range(len(draft.calls())):
+                if not (copied and _ask_in_copy(draft, index, known)):
+                    _recover_call(draft, index, known)
             rounds.continue_round(draft)
 
 
@@ -177,10 +164,27 @@ def apply_reconciliation(draft: StepDraft, index: int, status: Reconciling, repl
     rounds.continue_round(draft)
 
 
-def _ask_in_copy(draft: StepDraft, index: int, status: Permitted | Rechecking) -> None:
-    """Ask again for a call that was approved: the approval was for one run, which may have been in the other copy."""
-    why, attempt, earlier = calls.COPIED_REASON, status.attempt, status.interruption
-    calls.ask_user(draft, index, status.facts, AskReason.COPIED, why=why, attempt=attempt, interruption=earlier)
+def _ask_in_copy(draft: StepDraft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> bool:
+    """Ask about a call of a copied store that may have run in the other copy; return False if it cannot have.
+
+    An approval was for one run, which may have been in the other copy. A call that waits there too is only marked.
+    """
+    call, why = draft.calls()[index], calls.COPIED_REASON
+    match call.status:
+        case Permitted() | Rechecking() as status if calls.may_have_run_elsewhere(draft, index):
+            attempt, earlier = status.attempt, status.interruption
+            calls.ask_user(draft, index, status.facts, AskReason.COPIED, why=why, attempt=attempt, interruption=earlier)
+            return True
+        case Started() | Reconciling() as status if _may_run_elsewhere(draft, index):
+            questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
+            _ask_outcome(draft, index, status, why=why, known=known.get((call.call.id, status.attempt)))
+            return True
+        case AwaitingDecision() as status if not status.outcome_unknown:
+            # Still pending in the copy, even if it was approved in the original store.
+            draft.set_status(index, _mark_as_copied(status))
+        case _:
+            pass
+    return False
 
 
 def _mark_as_copied(status: AwaitingDecision) -> AwaitingDecision:

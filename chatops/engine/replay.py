@@ -74,8 +74,6 @@ def replay(
                 current = message_turn
                 if current in begun:
                     yield begun[current]
-                reply = messages[place + 1] if place + 1 < len(messages) else None
-                asked = reply.model if isinstance(reply, AssistantMessage) else model
                 yield TurnStarted(
                     id=TurnId(current),
                     parent_id=session_id,
@@ -83,8 +81,7 @@ def replay(
                     by=message.by,
                     files=tuple(file.ref for file in message.files),
                     role=role,
-                    # Only a gate has no model at all.
-                    model=asked if message.by is Speaker.MACHINE else asked or model,
+                    model=_model_of_turn(message, messages[place + 1 : place + 2], model),
                 )
             case UserMessage(by=Speaker.MACHINE):
                 yield AnswerRefused(id=RoundId(message.id), parent_id=TurnId(current), reason=message.text)
@@ -109,6 +106,14 @@ def replay(
     yield from ended.get(current, ())
     if turn is not None and turn.turn_id not in ended:
         yield from _unstored_events(turn, calls, opened=turn.turn_id == current)
+
+
+def _model_of_turn(opening: UserMessage, following: Sequence[Message], model: str) -> str:
+    """Return the model of the turn that `opening` starts: that of the reply after it, else the one in force."""
+    replies = [message.model for message in following if isinstance(message, AssistantMessage)]
+    asked = replies[0] if replies else model
+    # Only the turn of a gate, which chatops opens, has no model at all.
+    return asked if opening.by is Speaker.MACHINE else asked or model
 
 
 def replay_turn(turn: TurnState) -> Iterator[Event]:

@@ -1,4 +1,10 @@
-"""Rounds: ask a model, close a round when its calls are settled, end the turn."""
+"""Rounds: ask a model, close a round when its calls are settled, end the turn.
+
+`ask_model` starts a round, which is one model call with the tool calls of its reply. After every change to a call,
+`continue_round` starts what may start. Once all calls are settled it closes the round, and asks again or ends the turn.
+The engine opens two rounds itself, each with one call for the user to decide on: on the changes of a contained turn
+(`containment`) and on more budget (`budgets`). Each has an end of its own here.
+"""
 
 from dataclasses import replace
 
@@ -162,8 +168,8 @@ def continue_round(draft: StepDraft) -> None:
     else:
         round_limits.count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
     contained = draft.state.containment
-    ends = contained is not None and contained.phase is ContainmentPhase.ENDING
-    if not (ends and containment.open_apply_round(draft, None)):
+    ends_containment = contained is not None and contained.phase is ContainmentPhase.ENDING
+    if not (ends_containment and containment.open_apply_round(draft, None)):
         ask_next(draft)
 
 
@@ -255,9 +261,9 @@ def _end_budget_round(draft: StepDraft, phase: InRound, question: BudgetQuestion
     if not isinstance(settled, Settled):
         return
     result, answer = settled.result, question.gathered
-    more = result.outcome is Outcome.SUCCESS
-    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if more else Status.ERROR)
-    if more:
+    may_spend_more = result.outcome is Outcome.SUCCESS
+    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if may_spend_more else Status.ERROR)
+    if may_spend_more:
         draft.inform(result.content, for_model=False)
         ask_model(draft, purpose=question.purpose, gathered=answer)
     elif answer is not None and draft.state.contract is None:
@@ -329,10 +335,11 @@ def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> Mod
 
 def _fit_messages(draft: StepDraft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
-    asked = max((at for at, message in enumerate(state.messages) if isinstance(message, UserMessage)), default=-1)
+    user_messages = (at for at, message in enumerate(state.messages) if isinstance(message, UserMessage))
+    last_user_message = max(user_messages, default=-1)
     # A reply that broke off is sent again only if the user has answered it.
-    own = [m for at, m in enumerate(state.messages) if at < asked or not _is_broken_off(m)]
-    return fit_messages(place_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
+    sent = [m for at, m in enumerate(state.messages) if at < last_user_message or not _is_broken_off(m)]
+    return fit_messages(place_notes((*state.history, *sent)), system=grant.prompt, tools=grant.tools, model=target)
 
 
 def _is_broken_off(message: Message) -> bool:
@@ -351,7 +358,8 @@ def _notify_of_room(draft: StepDraft, fitted: Fitted, target: ModelTarget) -> No
     window = target.context_window
     if window is None or counters.full:
         return
-    if before < window * NEARLY_FULL_SHARE <= fitted.tokens or fitted.tokens > window:
+    is_newly_full = before < window * NEARLY_FULL_SHARE <= fitted.tokens
+    if is_newly_full or fitted.tokens > window:
         draft.count(replace(counters, full=True))
         draft.warn(feedback.nearly_full_notice(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
 

@@ -87,18 +87,17 @@ def start_at_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` with the summary in force, if any, in place of the messages before it."""
     if not _has_kind(SummaryMessage, messages):
         return messages
-    places = (place for place in range(len(messages) - 1, -1, -1) if isinstance(messages[place], SummaryMessage))
-    at = next(places, -1)
-    summary = messages[at] if at >= 0 else None
-    if not isinstance(summary, SummaryMessage) or not summary.text:
+    summaries = [(at, message) for at, message in enumerate(messages) if isinstance(message, SummaryMessage)]
+    at, last = summaries[-1]
+    if not last.text:
         return messages
-    told = UserMessage(id=summary.id, text=f"{_SUMMARY}\n\n{summary.text}")
-    taken = AssistantMessage(id=MessageId(f"{summary.id}.taken"), text=_SUMMARY_REPLY)
-    return (told, taken, *messages[at + 1 :])
+    text = UserMessage(id=last.id, text=f"{_SUMMARY}\n\n{last.text}")
+    reply = AssistantMessage(id=MessageId(f"{last.id}.taken"), text=_SUMMARY_REPLY)
+    return (text, reply, *messages[at + 1 :])
 
 
 def _has_kind(kind: type[Message], messages: tuple[Message, ...]) -> bool:
-    """Return True if one of `messages`, of which there may be ten thousand, is of this kind."""
+    """Return True if one of `messages` is of this kind, a summary or a notice. Fast: there may be ten thousand."""
     return not _all_plain(messages) and kind in set(map(type, messages))
 
 
@@ -159,13 +158,13 @@ def fit_messages(messages: Sequence[Message], *, system: str, tools: Sequence[To
         if isinstance(message, RoleSwitchMessage | NoticeMessage | SummaryMessage):
             continue
         if isinstance(message, AssistantMessage):
-            replay.request()
+            replay.make_room()
             replay.before = replay.total
         replay.add(message)
     replay.messages = messages
     _last[0] = replay
     now = replay.copy()
-    now.request()
+    now.make_room()
     return Fitted(
         messages=tuple(now.kept),
         tokens=now.total,
@@ -221,7 +220,8 @@ class _Replay:
     def _size(self, message: Message) -> int:
         return size(message, sees_images=self._sees_images)
 
-    def request(self) -> None:
+    def make_room(self) -> None:
+        """Leave out or shorten results until a request fits, as far as that goes."""
         if self.total <= self._limit:
             return
         self.elided = dict(self.elided)

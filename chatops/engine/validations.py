@@ -174,6 +174,11 @@ def _latest_states(
     *,
     claims: _Claims | None,
 ) -> dict[_SubjectKey, ValidationState]:
+    """Return the present state of a validation for each subject seen.
+
+    `claims` are what the answer says was validated. None: there is no answer yet, so no command of a validation tool
+    counts as a change.
+    """
     states: dict[_SubjectKey, ValidationState] = {}
     failed: set[_SubjectKey] = set()
     """What failed among the calls of one reply, after its last change."""
@@ -214,9 +219,10 @@ def _may_change(
 ) -> bool:
     """Return True if a call may have changed what `validation` checked."""
     tool = message.tool
-    own, spec = tool == validation.tool, grant.tool(tool)
+    spec = grant.tool(tool)
     # What a child has run is not among the messages.
-    if validation.depends_on is not None and not own and not (spec is not None and spec.capabilities.delegates):
+    delegates = spec is not None and spec.capabilities.delegates
+    if validation.depends_on is not None and tool != validation.tool and not delegates:
         return tool in validation.depends_on
     if contract.validates(tool):
         runs_anything = spec is None or spec.capabilities.runs_anything

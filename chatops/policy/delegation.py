@@ -174,11 +174,11 @@ def _models(grant: Grant) -> tuple[ModelTarget, ...]:
     return (*grant.models, *((grant.responder,) if grant.responder is not None else ()))
 
 
-def _is_answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:
-    """Return True if one of `standing` answers all that `answer` does, for a command with no less of the workspace."""
+def _is_answered(answer: ApprovalRule, others: Sequence[ApprovalRule]) -> bool:
+    """Return True if one of `others` answers all that `answer` does, for a command with no less of the workspace."""
     return any(
         (other.tool, other.pattern) == (answer.tool, answer.pattern) and other.workspace_read <= answer.workspace_read
-        for other in standing
+        for other in others
     )
 
 

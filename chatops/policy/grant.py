@@ -42,8 +42,9 @@ Tried and rejected:
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field, replace
+from itertools import chain
 
 from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -181,34 +182,43 @@ class Grant:
         if deciding.verdict is not Verdict.ASK or self.approvers(tool):
             return deciding
         unanswered: list[str] = []
+        for answer in chain(self._answers(tool, facts), self._remembered_answers(tool, facts, remembered)):
+            if isinstance(answer, Judgement):
+                return replace(answer, reason=deciding.reason)
+            unanswered.append(answer)
+        return replace(deciding, unanswered=tuple(unanswered))
+
+    def _answers(self, tool: str, facts: CallFacts) -> Iterator[Judgement | str]:
+        """Yield the judgement of each rule in `answers` that answers an *ask*; for one that does not, the reason."""
         credential = "it can use a credential, which the rule does not name" if facts.credentials else ""
         why_no_answer = "the call had to be repaired" if facts.repairs else facts.needs_user or credential
         for answer in self.answers:
             if answer.tool != tool:
                 continue
             is_match = matches(answer.pattern, facts)
-            reason = why_no_answer if is_match else why_not_matched(answer.pattern, facts)
-            if reason:
-                unanswered.append(f"{answer.source} does not apply: {reason}")
+            if reason := why_no_answer if is_match else why_not_matched(answer.pattern, facts):
+                yield f"{answer.source} does not apply: {reason}"
             elif is_match:
-                return Judgement(
+                yield Judgement(
                     verdict=Verdict.ALLOW,
-                    reason=deciding.reason,
+                    reason="",
                     answered_by=answer.source,
                     workspace_read=answer.workspace_read,
                     by=Rule(tool=tool, verdict=Verdict.ALLOW, pattern=answer.pattern),
                     key=answer.key,
                 )
+
+    def _remembered_answers(
+        self, tool: str, facts: CallFacts, remembered: Sequence[RememberedRule]
+    ) -> Iterator[Judgement | str]:
+        """Yield the same as `_answers` for the remembered rules of this role."""
         for rule in remembered:
             if rule.role != self.role or rule.tool != tool or not matches(rule.pattern, facts):
                 continue
             if reason := why_not_answered(rule, self._capabilities(tool), facts, scopes=self.rule_scopes):
-                unanswered.append(f"rule {rule.id} does not apply: {reason}")
+                yield f"rule {rule.id} does not apply: {reason}"
             else:
-                return Judgement(
-                    verdict=Verdict.ALLOW, reason=deciding.reason, answered_by=rule_source(rule), rule=rule
-                )
-        return replace(deciding, unanswered=tuple(unanswered))
+                yield Judgement(verdict=Verdict.ALLOW, reason="", answered_by=rule_source(rule), rule=rule)
 
     def why_not_made(self, rule: RememberedRule, facts: CallFacts) -> str:
         """Return why `rule` cannot be made from the decision on a call of its tool; empty if it can."""

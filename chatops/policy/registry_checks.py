@@ -7,7 +7,7 @@ from chatops.domain.decisions import ArgumentPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.registry import ModelSpec, ModelType, Registries, RegistryWarning, RoleSpec, UserSpec
+from chatops.policy.registry import ModelSpec, ModelType, Registries, Registry, RegistryWarning, RoleSpec, UserSpec
 from chatops.policy.resolve import least_access, listed_tools
 from chatops.policy.rule_syntax import never_matches, parse_rule, reread, show_rule
 from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
@@ -133,15 +133,16 @@ def _names_of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> I
         for server in registry.servers:
             yield f"{server.name}{SERVER_MARK}*"
             if mcp_source(server.name) not in known:
-                named = [
-                    name
-                    for role in registry.roles
-                    for name in (*(role.tools or ()), *(rule.tool for rule in role.rules))
-                ]
-                named += [tool for tool, _ in registry.tools]
-                for user in registry.users or ():
-                    named += [*user.confirm_deny, *(text.partition(":")[0].strip() for text in user.confirm_allow)]
-                yield from (name for name in named if server_of(name) == server.name)
+                yield from (name for name in _named_tools(registry) if server_of(name) == server.name)
+
+
+def _named_tools(registry: Registry) -> Iterator[str]:
+    """Yield each name of a tool in a registry, wherever one may stand."""
+    for role in registry.roles:
+        yield from (*(role.tools or ()), *(rule.tool for rule in role.rules))
+    yield from (tool for tool, _ in registry.tools)
+    for user in registry.users or ():
+        yield from (*user.confirm_deny, *(text.partition(":")[0].strip() for text in user.confirm_allow))
 
 
 def _tool_warnings(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ confirm_deny, tools and rules of the role (the site's and the user's), then thos
 revoked).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -24,7 +24,7 @@ from chatops.policy.rule_syntax import parse_rule, reread
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
 from chatops.policy.servers import SERVER_MARK, ToolSetting, mcp_source, server_of
 from chatops.policy.spelled import MAX_ROUNDS
-from chatops.policy.verdicts import ApprovalRule, Layer, Rule
+from chatops.policy.verdicts import ApprovalRule, Key, Layer, Rule
 from chatops.policy.workflow import StepPlace, binding_layers
 
 DEFAULT_MAX_ROUNDS = 10
@@ -225,7 +225,6 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     defaults: list[Rule] = []
     site_rules: list[Rule] = []
     own_rules: list[Rule] = []
-    approver_layers: list[Layer] = []
     for spec in specs:
         by_site, by_user = _tool_setting(site, spec.name), _tool_setting(own, spec.name)
         key = ("tools", spec.name, "verdict")
@@ -236,12 +235,6 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict, key=("site", *key)))
         if by_user.verdict is not None:
             own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict, key=("own", *key)))
-        for whose, owner, setting in (("site", "the site", by_site), ("own", "your", by_user)):
-            if setting.approver:
-                rule = Rule(tool=spec.name, verdict=Verdict.ASK, key=(whose, "tools", spec.name, "approver"))
-                name = f"approver of {owner} registry"
-                asks = f"{name}: {approvers_phrase(setting.approver)}"
-                approver_layers.append(Layer(name=name, rules=(rule,), asks=asks, approver=setting.approver))
     asks = "this tool always asks, unless a rule allows the call"
     layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
     if site_rules:
@@ -250,7 +243,18 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     if own_rules:
         asks = "your registry makes this tool ask"
         layers.append(Layer(name="tools of your registry", rules=tuple(own_rules), asks=asks))
-    return [*layers, *approver_layers]
+    return [*layers, *_approver_layers(specs, registries=registries)]
+
+
+def _approver_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> Iterator[Layer]:
+    """Yield a layer for each tool for which a registry names approvers: its calls always ask."""
+    for spec in specs:
+        for whose, registry in _registries_by_owner(registries):
+            if approver := _tool_setting(registry, spec.name).approver:
+                rule = Rule(tool=spec.name, verdict=Verdict.ASK, key=(whose, "tools", spec.name, "approver"))
+                name = f"approver of {'the site' if whose == 'site' else 'your'} registry"
+                asks = f"{name}: {approvers_phrase(approver)}"
+                yield Layer(name=name, rules=(rule,), asks=asks, approver=approver)
 
 
 def _access_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel, user: User) -> Layer:
@@ -261,13 +265,11 @@ def _access_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: A
         )
         for spec in specs
     ]
-    rights = [
-        (whose, entitlement(registry.users, user=user))
-        for whose, registry in _registries_by_owner(registries)
-        if registry.users is not None
-    ]
-    keys = [(whose, "users", given.entry, "access_level") for whose, given in rights if given.level is level]
-    key = next((key for key in keys if key[2]), ())
+    key: Key = ()
+    for whose, registry in reversed(_registries_by_owner(registries)):
+        given = entitlement(registry.users or (), user=user)
+        if given.entry and given.level is level:
+            key = (whose, "users", given.entry, "access_level")
     return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY, key=key)
 
 

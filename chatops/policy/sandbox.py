@@ -151,9 +151,11 @@ def is_in_force(spec: SandboxSpec, change: SandboxChange) -> bool:
 
 def limit_sources(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
     """Return key, value and the layer that they come from, for each limit that is not the narrowest."""
-    stages = [("your registry", layers.registry), ("--add-dir", widened(layers.registry, layers.command_line))]
+    spec = widened(layers.registry, layers.command_line)
+    stages = [("your registry", layers.registry), ("--add-dir", spec)]
     for change in layers.session:
-        stages.append(("this session", apply_change(stages[-1][1], change)))
+        spec = apply_change(spec, change)
+        stages.append(("this session", spec))
     result = resolve(layers)
     limits: list[tuple[str, str, str]] = []
     for key in ("git", "network", "hosts", "read", "write", "env", "credentials"):
@@ -162,7 +164,10 @@ def limit_sources(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
             continue
         for item in value if isinstance(value, tuple) else (value,):
             # The first stage that has it: later ones took it over. No stage has what the ceiling has made of it.
-            source = next((name for name, spec in stages if _has_item(getattr(spec, key), item)), "the site's ceiling")
+            source = next(
+                (name for name, stage in stages if _has_item(getattr(stage, key), item)),
+                "the site's ceiling",
+            )
             limits.append((key, "on" if item is True else str(item), source))
     if result.require:
         source = "the role" if layers.role is result.require else "the registries or this session"

@@ -14,7 +14,7 @@ from chatops.engine.contract import DoneCall
 
 @frozen_dataclass
 class TurnEndInput:
-    """A turn of the run is over. Built by `turn_ended` from the turn's state."""
+    """A turn of the run is over. Built by `turn_end_input` from the turn's state."""
 
     turn_id: TurnId
     status: TurnStatus

@@ -129,11 +129,12 @@ class RunView:
 
 @frozen_dataclass
 class CurrentStep:
-    """State of the current step."""
+    """State of the current step, or of a run that is over."""
 
     mark: StepMark
     word: str
     working: bool
+    """True while working time passes."""
 
 
 _REVIEW_STATES = {
@@ -159,23 +160,23 @@ def run_view(
     steps.
     """
     phase = run.phase
-    at = current_step(phase, present_turn(phase, turns))
+    current = current_step(phase, present_turn(phase, turns))
     steps = tuple(
-        replace(_step_view(run, index, turns, at), seconds=_step_seconds(seconds, index))
+        replace(_step_view(run, index, turns, current), seconds=_step_seconds(seconds, index))
         for index in range(len(run.spec.steps))
     )
     counted = [step.tokens for step in steps if step.tokens is not None]
     if problem and not isinstance(phase, RunFinished):
-        at = CurrentStep(mark=StepMark.FAILED, word="blocked", working=False)
+        current = CurrentStep(mark=StepMark.FAILED, word="blocked", working=False)
     return RunView(
         workflow=run.spec.name,
-        word=at.word or at.mark.value,
-        mark=at.mark,
+        word=current.word or current.mark.value,
+        mark=current.mark,
         steps=steps,
         at=None if isinstance(phase, RunFinished) else phase.step,
         tokens=sum(counted) if counted else None,
         seconds=sum(seconds),
-        working=at.working,
+        working=current.working,
         problem=problem,
     )
 
@@ -204,36 +205,34 @@ def present_turn(phase: RunPhase, turns: Sequence[TurnState]) -> TurnState | Non
     return next((turn for turn in turns if turn.turn_id == phase.turn_id), None)
 
 
-def _step_view(run: WorkflowState, index: int, turns: Sequence[TurnState], at: CurrentStep) -> StepView:
+def _step_view(run: WorkflowState, index: int, turns: Sequence[TurnState], current: CurrentStep) -> StepView:
     spec, phase = run.spec.step(index), run.phase
     records = [record for record in run.attempts if record.step == index]
-    attempts = [record.attempt for record in records]
-    here = not isinstance(phase, RunFinished) and phase.step == index
-    present = present_turn(phase, turns) if here else None
-    if not isinstance(phase, RunFinished) and here:
-        attempts.append(phase.attempt)
+    # Attempts are counted from 1; 0: this is not the current step.
+    current_attempt = phase.attempt if not isinstance(phase, RunFinished) and phase.step == index else 0
+    present = present_turn(phase, turns) if current_attempt else None
     refused = next((record for record in reversed(records) if record.detail), None)
-    ids = {record.turn_id for record in records} | ({present.turn_id} if present is not None else set())
-    mine = [turn for turn in turns if turn.turn_id in ids]
-    used = {turn.turn_id: turn.usage for turn in mine}
+    turn_ids = {record.turn_id for record in records} | ({present.turn_id} if present is not None else set())
+    own_turns = [turn for turn in turns if turn.turn_id in turn_ids]
+    used = {turn.turn_id: turn.usage for turn in own_turns}
     used.update({record.turn_id: record.usage for record in records if record.usage is not None})
     known = StepView(
         number=index + 1,
         name=spec.name,
         mark=StepMark.WAITING,
-        attempt=max(attempts, default=0),
+        attempt=current_attempt or max((record.attempt for record in records), default=0),
         attempts=spec.max_attempts,
-        requests=sum(turn.counters.requests for turn in mine),
+        requests=sum(turn.counters.requests for turn in own_turns),
         usage=total(*used.values()),
         has_schema=bool(spec.output_schema),
         detail=refused.detail if refused is not None else "",
-        refused_attempt=refused.attempt if refused is not None and here and refused.attempt < attempts[-1] else 0,
+        refused_attempt=refused.attempt if refused is not None and refused.attempt < current_attempt else 0,
     )
     output = next((output for output in run.outputs if output.step == index), None)
     if output is not None:
         return _ended_step(known, spec, output, records)
-    if here:
-        return _current_step_view(known, spec, run, present, at)
+    if current_attempt:
+        return _current_step_view(known, spec, run, present, current)
     if isinstance(phase, RunFinished) and index == len(run.outputs):
         # The run ended at this step, which has no result.
         gates = _gate_checks(spec, records, known.attempt)
@@ -259,7 +258,7 @@ def _ended_step(known: StepView, spec: StepSpec, output: StepOutput, records: Se
 
 
 def _current_step_view(
-    known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, at: CurrentStep
+    known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, current: CurrentStep
 ) -> StepView:
     phase = run.phase
     records = [attempt for attempt in run.attempts if attempt.step == known.number - 1]
@@ -270,11 +269,10 @@ def _current_step_view(
     )
     gates = _gate_checks(spec, records, known.attempt, answered=answered)
     if isinstance(phase, CheckingGate):
-        gates = tuple(replace(gate, mark=at.mark) if i == phase.gate else gate for i, gate in enumerate(gates))
-    status = TurnStatus.PAUSED if at.mark is StepMark.ASKING else TurnStatus.RUNNING
-    view = replace(
-        known, mark=at.mark, word="" if at.mark is StepMark.RUNNING else at.word, status=status.value, gates=gates
-    )
+        gates = tuple(replace(gate, mark=current.mark) if i == phase.gate else gate for i, gate in enumerate(gates))
+    status = TurnStatus.PAUSED if current.mark is StepMark.ASKING else TurnStatus.RUNNING
+    word = "" if current.mark is StepMark.RUNNING else current.word
+    view = replace(known, mark=current.mark, word=word, status=status.value, gates=gates)
     if isinstance(phase, AwaitingReview):
         view = replace(view, status="review")
         if phase.detail:
