@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from chatops.runtime.view import SessionView
     from chatops.store.unsent import Unsent
+    from chatops.tui.screens.chat import ChatScreen
     from chatops.wiring.first_session import FirstSession
 
 USAGE = 2
@@ -156,15 +157,17 @@ def _print_last_words(screen: ChatopsApp) -> int:
     if session:
         # The terminal may be gone.
         with suppress(OSError):
-            sys.stdout.write(_resume_words(screen.chat.session, draft=screen.chat.has_draft) + "\n")
+            sys.stdout.write(_resume_words(screen.chat) + "\n")
     return screen.return_code or 0
 
 
-def _resume_words(session: "SessionView", *, draft: bool) -> str:
-    """Return what waits in the session and how to resume it, or what of it is not saved. `draft`: it has a draft."""
+def _resume_words(chat: "ChatScreen") -> str:
+    """Return what waits in the session, or goes on, and how to resume it; or what of it is not saved."""
+    session = chat.session
     if not session.unsaved:
-        kept = "   (your draft is kept)" if draft else ""
-        return "\n".join([*_waiting_sentences(session), f"To continue: chatops -r {session.session_id}{kept}"])
+        kept = "   (your draft is kept)" if chat.has_draft else ""
+        left = [*_waiting_sentences(session), *([chat.goes_on] if chat.goes_on else [])]
+        return "\n".join([*left, f"To continue: chatops -r {session.session_id}{kept}"])
     what = "this session" if session.in_memory_only else "the end of this session"
     return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
 

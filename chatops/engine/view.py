@@ -149,6 +149,12 @@ def is_in_flight(state: TurnState) -> bool:
             return False
 
 
+def runs_tools(state: TurnState) -> bool:
+    """Return True if a tool has been started, by this process or by one that has died, and has no result."""
+    calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
+    return any(isinstance(call.status, Started) for call in calls)
+
+
 _WAITING = AwaitingDecision | Deferred | Permitted | Settled
 
 

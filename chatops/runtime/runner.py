@@ -65,9 +65,9 @@ from chatops.domain.errors import (
 from chatops.domain.events import Notice
 from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep, joined, only_inspects
 from chatops.engine.inputs import Input, InspectionInput, ModelReplyInput, ToolResultInput
-from chatops.engine.state import InRound, Started, Stopping, TurnState
+from chatops.engine.state import TurnState
 from chatops.engine.turn import advance
-from chatops.engine.view import is_in_flight
+from chatops.engine.view import is_in_flight, runs_tools
 from chatops.runtime.performer import Performer
 from chatops.runtime.services import EventBus, Shield, WorkerThread
 from chatops.store.store import Store
@@ -426,7 +426,7 @@ class Runner:
             self._bus.publish(event)
         reach("after_publish")
         # A step that starts a tool is always performed here: another process could not know if the tool had started.
-        if self._quiescing and not _has_running_tools(step.state):
+        if self._quiescing and not runs_tools(step.state):
             self._withheld = step.effects
         else:
             self._perform(step.effects)
@@ -483,11 +483,6 @@ class Runner:
 def _answer_caller(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
     if done is not None and not done.done():
         done.set_result(changed)
-
-
-def _has_running_tools(state: TurnState) -> bool:
-    calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
-    return any(isinstance(call.status, Started) for call in calls)
 
 
 def _may_stay_unsaved(step: TurnStep) -> bool:

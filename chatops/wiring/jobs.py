@@ -47,7 +47,7 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import AwaitingModel, Finished, TurnState
 from chatops.engine.view import is_in_flight
 from chatops.policy.budget import Budget
 from chatops.policy.registry import ModelSpec
@@ -377,9 +377,14 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
         except OSError as error:
             why = NotStarted(WhyNot.FAILED, f"a process cannot be started: {error.strerror}")
         else:
-            return f"The job continues in the background: chatops jobs show {row.session.id}"
+            return continues_in_background(row.session.id)
     store.update_job(row.session.id, not_started=str(why))
     return f"Decided, not started: {why.sentence}. To start it: chatops jobs resume {row.session.id}"
+
+
+def continues_in_background(session_id: SessionId) -> str:
+    """Return the sentence for a job that a process in the background runs."""
+    return f"The job continues in the background: chatops jobs show {session_id}"
 
 
 def why_not_here(store: Store, row: JobRow) -> NotStarted | None:
@@ -482,24 +487,33 @@ class ChatJobs:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._handover: asyncio.Task[None] | None = None
+        self._handover: tuple[Session, asyncio.Task[None]] | None = None
+        """The session that is handed over, or was last, and the task that does it."""
         app.start_job = partial(start_if_job, app.store)
 
     async def listed(self) -> list[Job]:
         """Return all jobs, newest activity first."""
         return await in_thread(lambda: [job_of(self._app.store, row) for row in self._app.store.jobs()])
 
-    async def move_to_background(self, session: Session) -> None:
+    async def move_to_background(self, session: Session) -> str:
         """Let a process of its own continue the unfinished turn, as soon as no step of it runs here.
 
-        The turn is a job from now on, so that it is listed. Raises ChatopsError if the session cannot be stored.
+        The turn is a job from now on, so that it is listed. Return what happens until then, in sentences. Raises
+        ChatopsError if the session cannot be stored.
         """
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")
-        await in_thread(lambda: self._app.store.put_job(job_row(self._app, session)))
-        # Kept here, because the event loop keeps no reference to a task.
-        self._handover = asyncio.create_task(self._move(session), name="hand over")
+        if self._handover is None or self._handover[0] is not session or self._handover[1].done():
+            await in_thread(lambda: self._app.store.put_job(job_row(self._app, session)))
+            # Kept here, because the event loop keeps no reference to a task.
+            self._handover = session, asyncio.create_task(self._move(session), name="hand over")
+        if session.state is not None and isinstance(session.state.phase, AwaitingModel):
+            return (
+                "Handing over when the model has replied; a reply without calls ends the turn here. "
+                "Leaving hands over at once, and the model is asked again."
+            )
+        return "Handing over when the current step is done. Until then Esc stops the turn. /jobs lists it."
 
     async def _move(self, session: Session) -> None:
         try:
@@ -521,28 +535,32 @@ class ChatJobs:
         except ChatopsError:
             return False
 
-    async def restart(self, session_id: SessionId) -> None:
+    async def restart(self, session_id: SessionId) -> str:
         """Start a job again that was on the screen until now, if its turn is under way.
+
+        Return what becomes of it, as a sentence; empty if it is no job, or waits.
 
         The user may have chosen another model for it there, whose address counts from now on.
         """
         store = self._app.store
 
-        def start_again() -> None:
+        def start_again() -> str:
             if (row := _unfinished_job(store, session_id)) is None:
-                return
+                return ""
             job = job_of(store, row)
             if job.turn is not None and has_own_options(store, row):
                 known = _stored_options(row).get("addresses") or {}
                 addresses = {**_model_addresses(self._app, job.turn), **known}
                 store.put_job(seal_if_shared(store, replace(row, options=_replace_options(row, addresses=addresses))))
             if job.state in _STARTABLE_STATES:
-                start_if_job(store, session_id)
+                return start_if_job(store, session_id)
+            return continues_in_background(session_id) if job.state is JobState.RUNNING else ""
 
         try:
-            await in_thread(start_again)
+            return await in_thread(start_again)
         except ChatopsError as error:
             log.warning("job %s does not continue: %s", session_id, error)
+            return ""
 
     def news(self, known: Collection[SessionId] = ()) -> tuple[str, ...]:
         """Return one line on the jobs that ended or wait for the user since it was last called; empty if none does.

@@ -1,5 +1,6 @@
 """A turn is handed over to the background, jobs are opened and decided, and the next start names them."""
 
+import re
 import threading
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         terminal.say("write it down")
         terminal.wait_for("I will do that.")
         terminal.say("/background")
-        terminal.wait_for("Handing over when the current step is done. Until then Esc stops the turn.")
+        terminal.wait_for("Handing over when the model has replied; a reply without calls ends the turn here.")
         terminal.wait_for("handing over to the background")
         terminal.say("/jobs")
         terminal.wait_for("running")
@@ -52,7 +53,8 @@ def test_esc_during_the_handover_stops_the_turn(installation: Installation) -> N
         terminal.say("write it down")
         terminal.wait_for("Esc")
         terminal.say("/background")
-        terminal.wait_for("Until then Esc stops the turn.")
+        terminal.wait_for("a reply without calls ends the turn here.")
+        terminal.wait_for(re.compile(r"handing over to the background .*working \d+ s, Esc stops", re.DOTALL))
         terminal.press("escape")
         terminal.wait_for("The turn has ended here, so nothing was handed over.")
         terminal.say("/jobs")
@@ -80,8 +82,28 @@ def test_the_next_start_names_a_job_and_one_that_is_left_goes_on(installation: I
             terminal.wait_for(DONE)
             terminal.say("/quit")
             terminal.wait_exit()
+            terminal.wait_for(f"The job continues in the background: chatops jobs show {job}")
             goes_on.set()
             # The end of the terminal kills all that it has started.
             assert installation.run("jobs", "wait", job).code == 0
         assert server.violations == []
     assert installation.count == 1
+
+
+def test_leaving_during_the_handover_stops_no_tool_without_a_word_and_says_what_continues(
+    installation: Installation,
+) -> None:
+    with installation.chat([calls(call("shell_exec", command="sleep 600"))]) as (_, terminal):
+        terminal.say("wait")
+        terminal.decide("a")
+        terminal.say("/background")
+        terminal.wait_for("Handing over when the current step is done. Until then Esc stops the turn.")
+        terminal.say("/background")
+        terminal.press("ctrl+q")
+        terminal.wait_for("A tool runs here. ctrl+q again stops it and quits; the job goes on in the background.")
+        terminal.press("ctrl+q")
+        terminal.wait_exit()
+        terminal.wait_for("Interrupted while running shell_exec (sleep 600): outcome unknown.")
+        job = installation.session().id
+        terminal.wait_for(f"The job continues in the background: chatops jobs show {job}")
+        assert installation.run("jobs", "wait", job).code == 3

@@ -203,8 +203,7 @@ async def background(context: Context, argument: str) -> Replies:
     if not session.unfinished:
         # A notice, and no error, which would put the command back into the message field.
         return (Notify("No turn is under way here. chatops -p PROMPT --background starts one."),)
-    await context.workspace.jobs.move_to_background(session)
-    return (Notify("Handing over when the current step is done. Until then Esc stops the turn. /jobs lists it."),)
+    return (Notify(await context.workspace.jobs.move_to_background(session)),)
 
 
 async def decide_next(context: Context, *, here: bool) -> Replies:

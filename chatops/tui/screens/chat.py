@@ -109,6 +109,8 @@ class ChatScreen(ErrorBoundary, FrameHook):
         """Set on closing: True if something was typed and not sent."""
         self.unsent_text = ""
         """Set on closing: what was typed and sent before there was a session to store it."""
+        self.goes_on = ""
+        """Set on closing: what becomes of the turn in the background, as a sentence; empty: nothing."""
 
     @cached_property
     def _commands(self) -> "CommandPresenter":
@@ -238,7 +240,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
     async def warning_of_leaving(self) -> str:
         """Return what becomes of the turn that runs here if the user leaves.
 
-        Empty if none runs, it is a job, which continues, or a dialog is open.
+        Empty if none runs, or a dialog is open. A job continues, and only a tool of it that runs here is stopped.
         """
         if (current := self._current) is None or current.follows:
             return ""
@@ -248,7 +250,11 @@ class ChatScreen(ErrorBoundary, FrameHook):
             # An answer is on the screen shortly before its turn is stored.
             await asyncio.sleep(_TURN_ENDS_RETRY_S)
         if await current.workspace.jobs.continues(SessionId(current.session.session_id)):
-            return ""
+            from chatops.engine.view import runs_tools  # the first paint does without it
+
+            if current.session.state is None or not runs_tools(current.session.state):
+                return ""
+            return f"A tool runs here. {key_of('quit')} again stops it and quits; the job goes on in the background."
         again = f"{key_of('quit')} again stops it and quits, and chatops -c continues it."
         if current.run is not None:
             return f"A step of the workflow is running. {again}"
@@ -258,7 +264,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
         """Store the draft and close the session."""
         self.has_draft = self.opened and bool(self.composer.text)
         self.unsent_text = "" if self.opened else self.sending.unsaved_text
-        await self.switcher.close()
+        self.goes_on = await self.switcher.close()
 
     # Taking over a followed session
 

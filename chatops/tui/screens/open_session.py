@@ -63,13 +63,23 @@ class OpenSession:
 
         return owned(self.session, refused)
 
-    async def leave(self) -> None:
-        """Close the session and its presenters. Keep the lease if the session is now owned here."""
+    async def leave(self) -> str:
+        """Close the session and its presenters. Keep the lease if the session is now owned here.
+
+        Return what becomes of its turn in the background, as a sentence; empty if none continues there.
+        """
         if self.any_run is not None:
             await self.any_run.leave()
         if self.follower is not None and self.claimed:
             self.follower.stop()
         elif self.own_run is None:
             await self.session.aclose()
-        if self.own_run is None and self.follower is None and self.session.session_id:
-            await self.workspace.jobs.restart(self.session.session_id)
+        if self.own_run is not None or not self.session.session_id:
+            return ""
+        if self.follower is None:
+            return await self.workspace.jobs.restart(self.session.session_id)
+        if not self.follower.is_job or self.follower.lease is None:
+            return ""
+        from chatops.wiring.jobs import continues_in_background  # the first paint does without it
+
+        return continues_in_background(self.session.session_id)

@@ -240,13 +240,15 @@ class SessionSwitcher:
         # Notices such as "The message was not sent" are about the session as it was followed.
         self._screen.app.clear_notifications()
 
-    async def close(self) -> None:
-        """Store the draft and close the session."""
+    async def close(self) -> str:
+        """Store the draft and close the session. Return what becomes of its turn; see `OpenSession.leave`."""
         self._sending.drafts.keep()
         self._drawing.unsubscribe()
-        if self.current is not None:
-            await self.current.leave()
-            await _delete_unused_copy(self.current)
+        if self.current is None:
+            return ""
+        goes_on = await self.current.leave()
+        await _delete_unused_copy(self.current)
+        return goes_on
 
 
 async def _delete_unused_copy(left: OpenSession | None) -> None:

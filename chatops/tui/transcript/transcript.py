@@ -213,8 +213,8 @@ class Transcript(Viewport, Moving):
 
     @property
     def counts_seconds(self) -> bool:
-        """True if a time that passes is in view: that of the sign, or that of a running call."""
-        return self.following and (self.sign.shown or bool(self._running_calls))
+        """True if a time of the turn that passes is in view: that of the sign, or that of a running call."""
+        return self.following and ((self.sign.shown and self.sign.work is None) or bool(self._running_calls))
 
     @property
     def moves(self) -> bool:

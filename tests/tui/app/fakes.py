@@ -642,8 +642,8 @@ class FakeJobs(ChatJobs):
     def __init__(self) -> None:
         pass
 
-    async def restart(self, session_id: SessionId) -> None:
-        pass
+    async def restart(self, session_id: SessionId) -> str:
+        return ""
 
     async def continues(self, session_id: SessionId) -> bool:
         return False
