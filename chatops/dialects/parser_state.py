@@ -233,11 +233,13 @@ def apply_outcome(state: ParserState, start: int, after: int, outcome: ParseOutc
     if not state.offered.are_read:
         return after
     if not outcome.sure and not state.final:
+        # Only characters of a closing mark can complete a call that is cut off so far.
         is_cut = isinstance(outcome, CallBlock) and any(
             isinstance(item, UnusableCall) and item.kind is DiagnosticKind.CUT_OFF for item in outcome.items
         )
         return wait(state, start, _MAY_END_CALL if is_cut else ANYTHING)
     if isinstance(outcome, NoCall) or outcome.end <= start:
+        # Marks that are left over after a call, at the end of the message, are not shown.
         if state.final and state.result.has_removed_text and only_closers_follow(state.text, start):
             state.pass_content(start)
             state.skip(len(state.text))

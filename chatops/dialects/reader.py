@@ -189,6 +189,7 @@ class CallReader:
         return segments, reading
 
     def _missed_call(self, reading: Reading) -> Diagnostic | None:
+        """Return a call that was clearly meant, in the content, or if that is empty in the thought."""
         if reading.content.strip():
             return missed_call(reading.content, self._state.declined, self._state.offered)
         thought = ParserState(self._state.offered, start_mode=at_start, text_mode=in_text)
@@ -354,6 +355,7 @@ def _may_end_answer(markup: AnswerMarkup, kind: TagKind, word: str) -> bool:
 
 
 def _read_call(state: ParserState, start: int, after: int, read: ReadCalls) -> Continuation:
+    """Read the call whose mark is at `start` and ends at `after`, unless the mark is in a code span."""
     if not state.offered.are_read:
         return after
     hidden = skip_code_span(state, start)

@@ -29,7 +29,7 @@ from chatops.domain.tools import (
 
 
 class Status(StrEnum):
-    """State of a turn, round, call, step or run."""
+    """State of the subject of an event: a turn, round, call, step or run. `TurnStatus` says more about a turn."""
 
     STARTED = "started"
     SUCCESS = "success"

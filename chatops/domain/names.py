@@ -1,4 +1,4 @@
-"""What names tell: that something is a key, password or token, or that a program obeys a file without asking.
+"""Recognise keys, passwords and tokens by their names, and files that a program obeys without asking.
 
 Files with secrets are in two lists: no tool may touch those of `SECRET_NAMES`, and those of `CAREFUL_NAMES` need the
 user's approval, because they are part of ordinary work. Callers `fold` a file's name before it is compared. Names of
@@ -76,7 +76,7 @@ _PROGRAM_PATTERNS = (
 )
 """The same by an expression over the whole folded name."""
 SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|pass|code|sig", re.IGNORECASE)
-"""Found in names of headers and of parameters that hold keys."""
+"""Expression that is found in names of headers and of URL parameters that hold keys."""
 _SECRET_PARTS = (
     "apikey|accesskey|privatekey|secret|password|passwd|passwort|kennwort|passphrase|passcode|token|credential|"
     "creditcard|cardnumber|recoverycode|seedphrase|contrasena|motdepasse|onetimecode|verificationcode|authcode|login|"

@@ -133,8 +133,10 @@ class DeliveryChoice:
         if reply.calls:
             self._memory.learn(Learned(calling=CallStyle.NATIVE))
             return ""
-        if known is not None or self._fills_in_counts:
-            return ""
+        return "" if known is not None or self._fills_in_counts else self._observe_count(reply, tools=tools, rest=rest)
+
+    def _observe_count(self, reply: ModelReply, *, tools: int, rest: int) -> str:
+        """Conclude that the server ignores tools once two counts in a row say so; arguments as for `observe`."""
         if not _lacks_tools(reply, tools=tools, rest=rest):
             self._memory.keep_count(None)
             return ""

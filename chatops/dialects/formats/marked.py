@@ -158,7 +158,7 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
 
 
 def _read_named_call(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
-    """Return a call that begins with its name, or nothing for prose."""
+    """Return a call that begins with its name; for prose, what `_read_prose` returns."""
     text = opening.text
     if block := _read_after_word(opening, at, format) or read_argkey(
         opening, at, format=_ARGKEY_FORMATS.get(word, "glm_argkey")
@@ -171,7 +171,7 @@ def _read_named_call(opening: Opening, at: int, format: str, word: str) -> Parse
             return cut_off_block(text, begun[0].strip(), opening.start, format=format)
         if len(begun[0]) < _MAX_NAME:
             return NOT_YET
-    return _settle_prose(opening, at, format, word)
+    return _read_prose(opening, at, format, word)
 
 
 def _read_after_word(opening: Opening, at: int, format: str) -> CallBlock | None:
@@ -189,13 +189,13 @@ def _read_inner_tag(opening: Opening, at: int, format: str, word: str) -> ParseO
         inner = Opening(text=text, start=at, after=at, offered=opening.offered)
         outcome = read_tagged(inner, format="qwen3_xml")
         if isinstance(outcome, NoCall) and outcome.sure:
-            return _settle_prose(opening, at, "qwen3_xml", word)
+            return _read_prose(opening, at, "qwen3_xml", word)
         return outcome
     return CallBlock(end=at, format=format, wraps=True)
 
 
-def _settle_prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
-    """Handle content that is not a call: an unusable call if its tags are closed, otherwise text about a tag."""
+def _read_prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
+    """Return an unusable call for prose between `<word>` and its closing tag; without that, it is text about a tag."""
     text = opening.text
     closing_tag = re.compile(rf"<\s?/\s?{re.escape(word)}(?::\w{{1,20}})?\s*>", re.IGNORECASE)
     closer = closing_tag.search(text, at, at + _MAX_PROSE)
@@ -269,6 +269,7 @@ def read_tokens(opening: Opening) -> ParseOutcome:
 
 
 def _read_token_call(opening: Opening, at: int) -> ParseOutcome:
+    """Return the call whose name begins at `at` and ends at a separator."""
     text, start = opening.text, opening.start
     separator = _SEPARATOR.match(text, at)
     if separator is None:
@@ -339,6 +340,7 @@ def read_action(opening: Opening) -> ParseOutcome:
 
 
 def _read_react(opening: Opening, written: str, at: int) -> CallBlock:
+    """Read the arguments at `at`. A model that goes on with `Observation:` makes up the result of its call."""
     block = _read_without_closer(opening, written, at, format="react")
     if _OBSERVATION.match(opening.text, block.end):
         return replace(block, rest_is_invented=True)
@@ -357,6 +359,7 @@ def _read_without_closer(opening: Opening, written: str, at: int, *, format: str
 
 
 def _read_command_r(opening: Opening, at: int) -> ParseOutcome:
+    """Read the calls at `at`, inside a fence of JSON."""
     text = opening.text
     block = read_objects(text, at, opening.offered, format="commandr_action")
     if end := _FENCE_ENDS.match(text, block.end):

@@ -123,6 +123,7 @@ class _GemmaReader:
             at = self._skip_comma(at, "}", closers=depth == 0)
 
     def _read_items(self, at: int, schema: Schema, depth: int) -> tuple[list[JsonValue], int]:
+        """Read `value,...]` from `at` on; return the items and the index after the bracket."""
         text = self.text
         schema_of_item = item_schema(schema)
         items: list[JsonValue] = []
@@ -184,7 +185,7 @@ class _GemmaReader:
 
     def _text_end(self, at: int) -> tuple[int, int]:
         """Return the end of the string that begins at `at`, and the index after its delimiter."""
-        depth = 0
+        depth = 0  # Quoted calls that are open.
         for mark in _INSIDE_STRING.finditer(self.text, at):
             if mark["opens"]:
                 depth += 1

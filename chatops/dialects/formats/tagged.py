@@ -234,6 +234,7 @@ def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
 
 
 def _read_open_tag(opening: Opening, glued: re.Match[str]) -> CallBlock:
+    """Return the call whose arguments begin within its opening tag, as `_NAME_IN_OPEN_TAG` has matched it."""
     text, start = opening.text, opening.start
     format = "llama3_function_tag"
     try:
@@ -251,6 +252,7 @@ def _may_still_open(text: str, start: int) -> bool:
 
 
 def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBlock:
+    """Read parameters from `at` on, up to the end of the call that begins at `start`."""
     text = reading.text
     while True:
         at = skip_space(text, at)
@@ -302,13 +304,13 @@ def _read_parameter(reading: _TaggedCall, opened: re.Match[str]) -> int | None:
 
 
 def _value_end(reading: _TaggedCall, key: str, at: int) -> tuple[int, int] | None:
-    """Return the end of the value at `at` and the index from which to continue, skipping nested tags of values.
+    """Return the end of the value at `at` and the index from which to continue, skipping calls quoted in the value.
 
     Both are the same if its closing tag is missing. Return None if the text ends first.
     """
     text = reading.text
-    depth = 0
-    quotes = False
+    depth = 0  # Quoted calls that are open at `at`.
+    quotes = False  # True once the value quotes a call: closing tags of calls may then belong to that.
     while tag := _INSIDE_PARAMETER.search(text, at):
         at = tag.end()
         quotes = quotes or bool(tag["call"] or tag["quoted"])
@@ -405,9 +407,12 @@ class _PairReader:
         return after
 
     def _value_end(self, key: str, at: int) -> tuple[int, int] | None:
-        """Return the end of the value at `at`, and the index from which to continue; quoted values are counted."""
-        depth = 0
-        quotes = False
+        """Return the end of the value at `at` and the index from which to continue; None if the text ends first.
+
+        Both are the same if the closing tag of the value is missing.
+        """
+        depth = 0  # Quoted values that are open at `at`.
+        quotes = False  # True once the value quotes a call: closing tags of calls may then belong to that.
         while tag := _INSIDE_A_VALUE.search(self.text, at):
             at = tag.end()
             quotes = quotes or bool(tag["value"] or tag["quoted"])
