@@ -96,10 +96,12 @@ class InThought:
         """Set what ends the thought whose opening tag was passed."""
         self._ends = ends
         self._depth = 1
+        """Number of tags that are open: the one that began the thought, and those inside it."""
 
     def __call__(self, state: ParserState) -> bool:
         """Pass thought up to its closing tag."""
         text = state.text
+        # From `hold` on there may be an incomplete tag. Up to `counted`, tags are in `_depth`.
         hold = len(text) if state.final else _incomplete_tag(text, state.at)
         counted = state.at
         while (tag := self._ends.search(text, counted)) and tag.start() < hold:
@@ -191,7 +193,10 @@ def read_thought_tag(state: ParserState, mark: re.Match[str], word: str) -> Cont
     opened = _read_opening(word, state.text, mark.end())
     if isinstance(opened, Early):
         return mark.end() if state.final else wait(state, mark.start())
-    return mark.end() if opened is None else begin_thought(state, mark, opened[0], opened[1])
+    if opened is None:
+        return mark.end()
+    ends, begin = opened
+    return begin_thought(state, mark, ends, begin)
 
 
 def read_closing_thought_tag(state: ParserState, mark: re.Match[str]) -> Continuation:

@@ -190,7 +190,7 @@ class Edited:
 class Rejected:
     """Do not run the call. The model is told `reason`.
 
-    `send_back`: do not discard the changes of a contained turn; the model continues in the same copy.
+    With `send_back`, the changes of a contained turn are not discarded: the model continues in the same copy.
     """
 
     reason: str = ""

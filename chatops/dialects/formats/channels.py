@@ -78,6 +78,7 @@ class ChannelPurpose(Enum):
     ANSWER = auto()
     """For the user; nothing in it runs."""
     THOUGHT = auto()
+    """For the model itself."""
     OTHER_ROLE = auto()
     """From another role, made up by the model."""
 
@@ -88,7 +89,9 @@ class ChannelHeader:
 
     purpose: ChannelPurpose
     end: int
+    """Index after the header, where the message begins."""
     recipient: str = ""
+    """Name after `to=`; empty if there is none."""
 
 
 def read_header(text: str, start: int) -> ChannelHeader | Early | None:
@@ -210,7 +213,7 @@ class _PartCall:
 
         Marks are counted, because the value may quote arguments.
         """
-        depth = 0
+        depth = 0  # Quoted arguments that are open.
         for mark in _ARGUMENT_MARK.finditer(self._text, at):
             if mark["side"] == "open":
                 depth += 1

@@ -68,7 +68,7 @@ def all_closed(_value: JsonValue) -> bool:
 
 @frozen_dataclass(kw_only=False)
 class CallBuilder:
-    """Builder of calls from the values of one block, `text[start:end]`."""
+    """Builder of calls from the values of one block, which is from `start` to `end` in the text."""
 
     offered: OfferedTools
     start: int
@@ -136,6 +136,7 @@ class CallBuilder:
                 yield None
 
     def _calls_of_object(self, value: Mapping[str, JsonValue], *, keyed: bool) -> Iterator[FoundCall | None]:
+        """Yield the calls of a message that lists calls, of an object around `function`, or of one that is a call."""
         if value.get("role", "assistant") != "assistant":
             yield self._unusable(DiagnosticKind.NOT_ARGUMENTS, "is in a message of another role")
             return
@@ -162,6 +163,7 @@ class CallBuilder:
         yield self._call_of_object(value, value)
 
     def _call_of_object(self, value: Mapping[str, JsonValue], outer: Mapping[str, JsonValue]) -> FoundCall | None:
+        """Return the call with its name and arguments among the keys of `value`, which is in `outer` or the same."""
         name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
         if name_key is None:
             return self._call_by_key(value)

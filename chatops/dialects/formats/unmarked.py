@@ -105,7 +105,7 @@ def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
         try:
             read = read_value(text, at, close_open=True)
         except UnreadableValueError as error:
-            return _settle_broken_object(text, at, error, items, format, offered)
+            return _handle_broken_object(text, at, error, items, format, offered)
         calls = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value)
         format = format or _format_of(read.value)
         between = _BETWEEN_OBJECTS.match(text, read.end)
@@ -118,10 +118,13 @@ def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     return CallBlock(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
 
 
-def _settle_broken_object(
+def _handle_broken_object(
     text: str, at: int, error: UnreadableValueError, items: list[FoundCall], format: str, offered: OfferedTools
 ) -> CallBlock | int:
-    """Handle an unreadable object after the `items` before it: everything inside it is data."""
+    """Return what `read_whole_message` does for an unreadable object at `at`, after the `items` before it.
+
+    If nothing shows that the object was meant as a call, everything inside it is data.
+    """
     name = name_in(text, at)
     if offered.named(name) is None and not any(isinstance(item, Call) for item in items):
         return len(text) if _JSON_BEGINS.match(text, at) else at
@@ -231,6 +234,7 @@ def _end_without_token(text: str) -> int:
 
 
 def _read_fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
+    """Return the calls of a fence that holds nothing but objects that are calls, or lists of them; else None."""
     at = skip_space(text, fence.body)
     items: list[FoundCall] = []
     while text[at : at + 1] in ("{", "["):
@@ -264,6 +268,7 @@ def _read_fenced_tags(text: str, fence: Fence, offered: OfferedTools) -> list[Fo
 
 
 def _read_fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
+    """Return the calls of a fence that holds nothing but calls of tools on offer, written as Python; else None."""
     if fence.language not in PYTHON_LANGUAGES or not _PYTHON_BEGINS.match(text, skip_space(text, fence.body)):
         return None
     try:
