@@ -271,7 +271,7 @@ async def sessions(context: Context, argument: str) -> Replies:
     async def chosen(then: Context, session_id: str) -> Replies:
         opened = await resume(then, session_id)
         text = picker.found.get(session_id)
-        return opened if text is None else (*opened, FindText(picker.wanted, text))
+        return opened if text is None else (*opened, FindText(picker.searched, text))
 
     return (Choose(picker, chosen, session.session_id),)
 

@@ -72,7 +72,7 @@ def _for_changes(*words: str) -> Callable[[AskedCall], Words]:
 def _deny_label(asked: AskedCall) -> Words:
     pending = asked.item.pending
     if not _is_about_changes(pending):
-        return asked.unless_budget("end the turn", "deny")
+        return asked.unless_budget("deny", budget="end the turn")
     return "leave them applied" if is_undo(pending.call.arguments) else "discard all"
 
 
@@ -83,7 +83,7 @@ def _reason_label(asked: AskedCall) -> Words:
 
 
 def _approve_label(asked: AskedCall) -> Words:
-    return asked.applies or asked.unless_budget("go on", "approve once", "approve")
+    return asked.applies or asked.unless_budget("approve once", "approve", budget="go on")
 
 
 class AllPendingScreen(CallsDialog):
@@ -141,11 +141,13 @@ class AllPendingScreen(CallsDialog):
         """The calls that wait, as they were read last."""
         self._known: dict[CallId, WaitingCall] = {}
         """All calls that were listed, as they were read last."""
-        self._places: dict[str, int] = {}
-        """The place of the change that `t` ticks, by the digest of the call; the first one if it is not there."""
+        self._pointed_files: dict[str, int] = {}
+        """Index of the file that `t` ticks, by the digest of the call; the first one if the digest is not there."""
         self._unticked = unticked
-        self._drawn_diffs: tuple[ContainedReview, BlockTheme, dict[str, DiffRows]] | None = None
-        """The diffs of the changes that were drawn last, after what they were made from."""
+        self._diffs: dict[str, DiffRows] = {}
+        """The diffs of the changes that were drawn last, by path."""
+        self._diffs_from: tuple[ContainedReview, BlockTheme] | None = None
+        """The changes and the theme that `_diffs` were made from."""
         self._continuations: dict[SessionId, str] = {}
         """How the sessions continue in which a call was decided here, as sentences."""
         self._watching: Task[None] | None = None
@@ -177,11 +179,11 @@ class AllPendingScreen(CallsDialog):
     def refresh_subject(self) -> None:
         """Show what waits now. All keys wait if that is different without a key of the user."""
         before = {item.pending.call.id for item in self._calls.undecided}
-        changes = {call.pending.call.id: call.changes for call in self._waiting}
+        changes_now = {call.pending.call.id: call.changes for call in self._waiting}
         with_other_changes = [
             item
             for item in self._calls.undecided
-            if (call := item.pending.call.id) in changes and changes[call] != self._known[call].changes
+            if (call_id := item.pending.call.id) in changes_now and changes_now[call_id] != self._known[call_id].changes
         ]
         # They have to be read again, and drawn again if one of them is on the screen.
         for item in with_other_changes:
@@ -265,12 +267,12 @@ class AllPendingScreen(CallsDialog):
             self.show_note(_NO_FILES)
             return
         digest = item.pending.digest
-        place = self._places[digest] = (self._places.get(digest, 0) + by) % len(changes)
+        index = self._pointed_files[digest] = (self._pointed_files.get(digest, 0) + by) % len(changes)
         self._draw_changes()
         assert self._described is not None
-        headings = [number for number, row in enumerate(self._described[1].rows) if row.tone == "heading"]
+        headings = [number for number, row in enumerate(self._described.rows) if row.tone == "heading"]
         # The last headings are those of the files.
-        self.payload.show_row(headings[-len(changes) :][place])
+        self.payload.show_row(headings[-len(changes) :][index])
         self.call_after_refresh(self.show_frame)
 
     def _tick(self) -> None:
@@ -278,7 +280,7 @@ class AllPendingScreen(CallsDialog):
         if item is None or not (changes := self._changes_of(item)):
             self.show_note(_NO_FILES)
             return
-        change = changes[self._places.get(item.pending.digest, 0)]
+        change = changes[self._pointed_files.get(item.pending.digest, 0)]
         if change.conflict:
             self.show_note(IN_CONFLICT)
             return
@@ -322,27 +324,26 @@ class AllPendingScreen(CallsDialog):
         return Description(rows=rows, payload=len(rows))
 
     def _change_rows(self, call: "WaitingCall", *, side_by_side: bool) -> Iterator[Row]:
-        """Yield all changes of a call, or why they cannot be shown."""
         if (review := call.changes) is None or isinstance(review, str):
             yield Row(text=line(f"The changes cannot be shown: {review}"), tone="caution")
             return
         theme = theme_of(self.app)
-        if self._drawn_diffs is None or self._drawn_diffs[0] is not review or self._drawn_diffs[1] != theme:
-            self._drawn_diffs = (review, theme, coloured_diffs(review.changes, theme))
-        diffs = self._drawn_diffs[2]
+        if self._diffs_from != (review, theme):
+            self._diffs_from, self._diffs = (review, theme), coloured_diffs(review.changes, theme)
+        diffs = self._diffs
         yield from about_changes(call.pending, review)
         yield from (Row(text=line(text), tone="code", exact=True) for text in review.notes)
         yield from [Row()] if review.notes else []
         digest = call.pending.digest
-        pointed = self._places.get(digest, 0)
+        pointed = self._pointed_files.get(digest, 0)
         headings = [
             Row(
                 text=change_title(change, diffs[change.path]),
-                lead=tick_mark(change, pointed=place == pointed, ticked=(digest, change.path) not in self._unticked),
+                lead=tick_mark(change, pointed=index == pointed, ticked=(digest, change.path) not in self._unticked),
                 exact=True,
                 tone="heading",
             )
-            for place, change in enumerate(review.changes)
+            for index, change in enumerate(review.changes)
         ]
         yield from below_each_other(review.changes, headings, diffs, side_by_side=side_by_side)
 

@@ -56,9 +56,9 @@ class AskedCall:
         """Return the words of a key, None if the call does not have this answer."""
         return words if self.item.offer(key) is not None else None
 
-    def unless_budget(self, instead: str, *words: str) -> Words:
-        """Return the words of a key, or those `instead` that it has in the question about a budget."""
-        return (instead,) if self.item.pending.reason is AskReason.BUDGET else words
+    def unless_budget(self, *words: str, budget: str) -> Words:
+        """Return the words of a key, or those that it has in the question about a `budget`."""
+        return (budget,) if self.item.pending.reason is AskReason.BUDGET else words
 
     def session_label(self, key: OfferKey) -> Words:
         """Return what a key allows for the session."""
@@ -92,7 +92,9 @@ class AskedCall:
 _approving = partial(AnswerKey, runs=True, needs_reading=True)
 _for_unknown = partial(AnswerKey, answers=Answers.OUTCOME_UNKNOWN, group="unknown")
 KEYS = (
-    _approving("a", "approve", "approve once", lambda asked: asked.unless_budget("go on", "approve once", "approve")),
+    _approving(
+        "a", "approve", "approve once", lambda asked: asked.unless_budget("approve once", "approve", budget="go on")
+    ),
     _approving(
         "s",
         "approve_exactly",
@@ -134,7 +136,7 @@ KEYS = (
         "d",
         "deny",
         "deny this call; the turn continues",
-        lambda asked: asked.unless_budget("end the turn", "deny"),
+        lambda asked: asked.unless_budget("deny", budget="end the turn"),
         kind=KeyKind.DENY,
     ),
     AnswerKey(

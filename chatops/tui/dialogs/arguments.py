@@ -134,11 +134,10 @@ class ArgumentsForm(Modal[Decision | None]):
         self._problems = problems
         self._loaded: list[str] = []
         """The text of each field before it was edited."""
-        self._other: list[str] = []
-        """The texts that ctrl+r puts in place of the present ones; empty if there is no other version.
-
-        They are `_loaded` itself while edited texts are shown.
-        """
+        self._shows_earlier_edit = False
+        """True while texts of an earlier attempt are shown. ctrl+r shows the original ones."""
+        self._hidden_edit: list[str] = []
+        """The edited texts while the original ones are shown in their place. ctrl+r shows them again."""
         self._texts_checked: list[str] = []
         """The text of each field when its problems were found."""
 
@@ -174,9 +173,8 @@ class ArgumentsForm(Modal[Decision | None]):
                 self._put(number, kept)
             if isinstance(widget, TextArea) and widget.document.line_count == 1:
                 widget.move_cursor(widget.document.end)
-        if self._texts() != self._loaded:
-            self._other = self._loaded
-            self._show_keys()
+        self._shows_earlier_edit = self._texts() != self._loaded
+        self._show_keys()
         if self._problems:
             self._show_problems(self._problems)
 
@@ -193,10 +191,10 @@ class ArgumentsForm(Modal[Decision | None]):
 
     def _show_keys(self) -> None:
         """Show title and keys: where the texts are from, if there are two versions of them."""
-        edited = bool(self._other) and self._other is self._loaded
+        edited = self._shows_earlier_edit
         self.query_one("#arguments-title", Static).update(Content(f"{self._title}{_EARLIER_EDIT if edited else ''}"))
         keys = [self.SEND, KeyHint("tab", "next field"), BACK]
-        if self._other:
+        if edited or self._hidden_edit:
             keys.append(KeyHint("ctrl+r", "the original" if edited else "your earlier edit"))
         self.query_one(Legend).show(*keys)
 
@@ -231,12 +229,8 @@ class ArgumentsForm(Modal[Decision | None]):
                 self.dismiss(None)
             case "ctrl+s":
                 self._send()
-            case "ctrl+r" if self._other:
-                now = self._texts()
-                for number, text in enumerate(self._other):
-                    self._put(number, text)
-                self._other = now if self._other is self._loaded else self._loaded
-                self._show_keys()
+            case "ctrl+r" if self._shows_earlier_edit or self._hidden_edit:
+                self._swap_versions()
             case "up" | "down" as key:
                 self.move(_MOVES[key])
             case "enter":
@@ -244,6 +238,14 @@ class ArgumentsForm(Modal[Decision | None]):
             case _:
                 return
         event.stop()
+
+    def _swap_versions(self) -> None:
+        """Show the original texts in place of the edited ones, or the edited ones again."""
+        shown, hidden = (self._loaded, self._texts()) if self._shows_earlier_edit else (self._hidden_edit, [])
+        for number, text in enumerate(shown):
+            self._put(number, text)
+        self._hidden_edit, self._shows_earlier_edit = hidden, not self._shows_earlier_edit
+        self._show_keys()
 
     def move(self, by: int) -> bool:
         """Move the cursor `by` fields on. Return False if there is no such field."""
@@ -258,7 +260,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def next_or_say(self) -> None:
         """Go to the next field. At the last one, say which key ends the form."""
         if not self.move(1) and not self.query_one("#arguments-problem").display:
-            self._say(None, f"This is the last field. {self.SEND.draw()}.")
+            self._say(f"This is the last field. {self.SEND.draw()}.")
             self._texts_checked = self._texts()
 
     @on(TextArea.Changed)
@@ -269,8 +271,8 @@ class ArgumentsForm(Modal[Decision | None]):
         now = self._texts()
         for number, checked in enumerate(self._texts_checked):
             if now[number] != checked:
-                self._say(number, "")
-                self._say(None, "")
+                self._say("", field=number)
+                self._say("")
 
     # Answering
 
@@ -303,9 +305,9 @@ class ArgumentsForm(Modal[Decision | None]):
         if problems:
             return
         if not self.MAY_BE_UNCHANGED and self._texts() == self._loaded:
-            self._say(None, "Nothing is changed. Esc goes back.")
+            self._say("Nothing is changed. Esc goes back.")
             return
-        self._say(None, "Checking …")
+        self._say("Checking …")
         arguments = with_values(self._arguments, values)
         self.run_worker(self._checked(arguments), group="check", exclusive=True)
 
@@ -333,16 +335,16 @@ class ArgumentsForm(Modal[Decision | None]):
             number = numbers.get(problem.path, numbers.get(argument[0] if argument else ""))
             text = problem.message if number is not None else f"{problem.path}: {problem.message}".removeprefix(": ")
             found[number].append(text)
-        for at, texts in found.items():
-            self._say(at, "\n".join(texts))
+        for number, texts in found.items():
+            self._say("\n".join(texts), field=number)
         self._texts_checked = self._texts()
         first = next((number for number in range(len(self._fields)) if found[number]), None)
         if first is not None:
             self.query_one(f"#field-{first}").focus()
 
-    def _say(self, number: int | None, text: str) -> None:
-        """Show a text below the field of that number; None: below all fields. An empty one clears what is there."""
-        where = self.query_one("#arguments-problem" if number is None else f"#problem-{number}", Static)
+    def _say(self, text: str, *, field: int | None = None) -> None:
+        """Show a text below all fields, or below the one of that number. An empty text hides what is there."""
+        where = self.query_one("#arguments-problem" if field is None else f"#problem-{field}", Static)
         where.update(Content(sanitize(text)))
         where.display = bool(text)
 

@@ -41,8 +41,10 @@ class CallsDialog(GuardedDialog):
         super().__init__(composer)
         self._calls = ApprovalList()
         self._details = False
-        self._described: tuple[object, Description] | None = None
-        """The description drawn last, and what it was made from."""
+        self._described: Description | None = None
+        """The description drawn last; None if it has to be made again."""
+        self._described_from: object = None
+        """The values that `_described` was made from."""
 
     # What a subclass says
 
@@ -81,9 +83,11 @@ class CallsDialog(GuardedDialog):
             others = [item for item in changed if item.pending.reason is not AskReason.EDITED]
             which = "This call" if shown in others else "Another call"
             self.note_change(f"{which} has changed since it was shown. Look again." if others else "")
-        elif not (self.acts(KeyKind.VIEW) or (shown and shown.is_checking)) and self._calls.show_first_undecided():
+        else:
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
-            self.pause()
+            started = self.acts(KeyKind.VIEW) or (shown is not None and shown.is_checking)
+            if not started and self._calls.show_first_undecided():
+                self.pause()
         if shown is not None and was_undecided and shown.mark is CallMark.ELSEWHERE and self._calls.open:
             self.note = f"{line(shown.pending.call.name)} was decided elsewhere."
             self.app.run_worker(self._show_decider(shown), group="who decided")
@@ -113,7 +117,8 @@ class CallsDialog(GuardedDialog):
             return
         shown = self._calls.current
         # An edited call stays on screen until it was checked.
-        if not (shown is not None and (shown.undecided or shown.is_checking)) and self._calls.show_next_undecided():
+        stays = shown is not None and (shown.undecided or shown.is_checking)
+        if not stays and self._calls.show_next_undecided():
             answered_elsewhere = shown is not None and shown.mark is CallMark.ELSEWHERE
             answered_here = not answered_elsewhere and self.gate.taken_just_now(self._now)
             self.pause(KeyKind.DECIDE if answered_here else KeyKind.VIEW)
@@ -152,7 +157,7 @@ class CallsDialog(GuardedDialog):
         """Scroll to the details, if the end of the call has been on screen. Otherwise they wait below it."""
         item = self._calls.current
         if self._details and item is not None and item.seen and self._described is not None:
-            self.payload.show_row(self._described[1].payload)
+            self.payload.show_row(self._described.payload)
         self.show_frame()
 
     def _toggle_sides(self) -> None:
@@ -263,9 +268,10 @@ class CallsDialog(GuardedDialog):
         sides = self.body.side_by_side and not too_narrow_for_sides(self.size.width)
         self.body.set_class(sides and self.has_diff(item), "-wide")
         made_from = (item.pending, item.before, self._details, sides, self.app.theme)
-        if self._described is None or self._described[0] != made_from:
-            self._described = (made_from, self.description(item, details=self._details, side_by_side=sides))
-        self.show_subject(self._described[1], key=self.subject_of(item), seen=item.seen)
+        if self._described is None or self._described_from != made_from:
+            self._described_from = made_from
+            self._described = self.description(item, details=self._details, side_by_side=sides)
+        self.show_subject(self._described, key=self.subject_of(item), seen=item.seen)
 
     def subject_of(self, item: ListedCall) -> str:
         """Return the name under which the gate knows a call. Keys that were pressed for another name do not answer."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chatops.wiring.sessions import SessionList
     from chatops.wiring.workspace import Workspace
 
-_LONGEST_PREVIEW = 120
+_LONGEST_REFUSAL = 120
 """Characters of the reason why a step was refused."""
 UNFOLD = "\n"
 """Key of the line in place of models that cannot be used; not a model's name."""
@@ -52,7 +52,6 @@ _TALL_PREVIEW, _LOW_PREVIEW, _MIN_HEIGHT_FOR_TALL = 8, 4, 24
 SESSION_KEYS = (KeyHint("ctrl+n", "rename"), KeyHint("ctrl+d", "delete"))
 _KEYS_TO_CONFIRM = (KeyHint("ctrl+d", "again deletes it"), KeyHint("escape", "keeps it"))
 
-
 _RIGHTS_WIDTH = 64
 """Characters for what a role may do: a dialog in 80 columns shows them beside its name."""
 
@@ -68,7 +67,7 @@ def tools_difference(before: RoleRow | None, after: RoleRow) -> str:
 
 def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     """Return the picker for the role that applies from the next model call on."""
-    now = next((row for row in roles if row.name == current), None)
+    in_force = next((row for row in roles if row.name == current), None)
     texts = (
         table([(row.name, clauses(row.rights, most=_RIGHTS_WIDTH)) for row in roles], most=(14, _RIGHTS_WIDTH))
         if roles
@@ -79,7 +78,7 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
             key=row.name,
             text=text,
             find=f"{row.name} {row.model} {' '.join(row.tools)}",
-            preview=_role_preview(now, row, current=current),
+            preview=_role_preview(in_force, row, current=current),
             current=row.name == current,
             role=row.name,
         )
@@ -90,11 +89,11 @@ def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     return Picker("Role", choices=choices, hint=hint, empty="No role of that name.")
 
 
-def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
+def _role_preview(in_force: RoleRow | None, row: RoleRow, *, current: str) -> str:
     model = f"model {row.model}" if row.model else row.description
     if row.name == current:
         return f"in force · {model}\n{', '.join(row.tools) or 'no tools'}"
-    return f"{current} to {row.name}: {tools_difference(now, row)}\n{model}"
+    return f"{current} to {row.name}: {tools_difference(in_force, row)}\n{model}"
 
 
 def name_picker(
@@ -169,7 +168,7 @@ def step_picker(view: RunView) -> Picker:
                 (str(step.number), 2), (step.name, 16), (step.word or step.mark.value, 13), (_step_cost(step), 24)
             ),
             find=step.name,
-            preview=textwrap.shorten(step.refusal, _LONGEST_PREVIEW, placeholder=" …")
+            preview=textwrap.shorten(step.refusal, _LONGEST_REFUSAL, placeholder=" …")
             or ", ".join(f"{check.name}: {check.mark.value}" for check in (*step.validations, *step.gates)),
             current=step.number - 1 == view.at,
         )
@@ -275,14 +274,14 @@ class SessionPicker(Picker):
         self._rows = {row.id: row for row in rows}
         self._open = session
         self._sessions = sessions
-        self._said: dict[str, Sequence[str]] = {}
+        self._last_said: dict[str, Sequence[str]] = {}
         """The last question and answer of sessions whose preview was shown."""
         self.found: dict[str, str] = {}
-        """The newest message that has the text of the filter, by session."""
-        self.wanted = ""
-        """The text that was looked for in messages."""
-        self._doomed = ""
-        """The session that is deleted when ctrl+d is pressed again."""
+        """The newest message with the text `searched`, by session."""
+        self.searched = ""
+        """The text of the filter that messages were searched for last."""
+        self._to_delete = ""
+        """The session that is deleted when ctrl+d is pressed again; empty if none."""
         empty = "No session of this folder matches.\nIn all folders: /search --all WORDS"
         super().__init__("Sessions", choices=self._listed(), hint=SESSION_KEYS, empty=empty, wanted=wanted)
 
@@ -291,12 +290,12 @@ class SessionPicker(Picker):
 
     def _choice(self, row: SessionRow) -> Choice:
         sign = "?" if row.asks else "…" if row.state or row.pending else "↳" if row.copy_of else " "
-        found = [row.title, row.id, row.role, "pending" if row.pending else "", row.state, row.run, *row.asks]
+        filtered = [row.title, row.id, row.role, "pending" if row.pending else "", row.state, row.run, *row.asks]
         asks = f"   ? {'; '.join(row.asks)}" if row.asks else ""
         return Choice(
             key=row.id,
             text=f"{columns((row.when, 16))} {sign} {row.title}{asks}".rstrip(),
-            find=" ".join(found),
+            find=" ".join(filtered),
             current=row.id == self._open.session_id,
         )
 
@@ -316,8 +315,8 @@ class SessionPicker(Picker):
         """Return title, facts, and the last question and answer; these are loaded once they are needed."""
         self._ask_about("")
         row = self._rows[SessionId(choice.key)]
-        if choice.key not in self._said:
-            self._said[choice.key] = ()
+        if choice.key not in self._last_said:
+            self._last_said[choice.key] = ()
             self.run_worker(self._load(row.id), group=f"preview {row.id}")
         facts = [row.id, row.role, plural(row.messages, "message"), "open now" if choice.current else ""]
         lines = [row.title, "   ".join(fact for fact in (*facts, f"run, {row.run}" if row.run else "") if fact)]
@@ -325,15 +324,15 @@ class SessionPicker(Picker):
         waits = f"pending: {'; '.join(row.asks)}" if row.asks else row.state
         lines += [waits] if waits else []
         if (text := self.found.get(choice.key)) is not None:
-            return "\n".join([*lines, f"found: {excerpt(text, self.wanted, around=_EXCERPT_AROUND)}"])
-        return "\n".join([*lines, *self._said[choice.key]])
+            return "\n".join([*lines, f"found: {excerpt(text, self.searched, around=_EXCERPT_AROUND)}"])
+        return "\n".join([*lines, *self._last_said[choice.key]])
 
     async def _load(self, session_id: SessionId) -> None:
         try:
-            self._said[session_id] = await self._sessions.last_said(session_id)
+            self._last_said[session_id] = await self._sessions.last_said(session_id)
         except ChatopsError as error:
-            self._said[session_id] = [str(error)]
-        if not self._doomed:
+            self._last_said[session_id] = [str(error)]
+        if not self._to_delete:
             self.show_preview()
 
     # Filter
@@ -356,7 +355,7 @@ class SessionPicker(Picker):
         for hit in hits:
             if hit.session_id in self._rows:
                 self.found.setdefault(hit.session_id, hit.text)
-        self.wanted = wanted
+        self.searched = wanted
         self.refill()
 
     def matching(self, wanted: str) -> list[Choice]:
@@ -408,7 +407,7 @@ class SessionPicker(Picker):
         row = self._rows[SessionId(choice.key)]
         if choice.current:
             self.show_text("This session is open. Open another one to delete it.")
-        elif self._doomed == choice.key:
+        elif self._to_delete == choice.key:
             self._ask_about("")
             self.run_worker(self._delete(row), group="delete")
         else:
@@ -419,20 +418,20 @@ class SessionPicker(Picker):
             self.show_text(f"{what}\n{row.title}")
 
     def _ask_about(self, key: str) -> None:
-        """Note which session ctrl+d deletes next, or none, and show the keys for that."""
-        self._doomed = key
+        """Note which session ctrl+d deletes next (empty: none), and show the keys for that."""
+        self._to_delete = key
         self.query_one(Legend).show(*(_KEYS_TO_CONFIRM if key else self.keys))
 
     def go_back(self) -> None:
         """Handle Esc: close the question whether to delete a session, or else the picker."""
-        if self._doomed:
+        if self._to_delete:
             self.show_preview()
         else:
             super().go_back()
 
     def choose(self, key: str) -> None:
         """Choose a row (Enter), unless the picker asks whether to delete it."""
-        if not self._doomed:
+        if not self._to_delete:
             super().choose(key)
 
     async def _delete(self, row: SessionRow) -> None:
@@ -447,12 +446,12 @@ class SessionPicker(Picker):
 
 
 def below_origins(rows: Sequence[SessionRow]) -> list[SessionRow]:
-    """Return `rows`, newest first, with the copies of a session right below it. The newest of them gives the place."""
+    """Return `rows`, newest first, with the copies of a session right below it, at the place of the newest of them."""
     versions: dict[str, list[SessionRow]] = {}
     sources = {str(row.id): row.source for row in rows}
     for row in rows:
         versions.setdefault(first_source(row, sources), []).append(row)
-    return [row for found in versions.values() for row in sorted(found, key=lambda row: bool(row.source))]
+    return [row for same in versions.values() for row in sorted(same, key=lambda row: bool(row.source))]
 
 
 def _check_title(title: str) -> str:

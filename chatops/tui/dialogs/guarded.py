@@ -1,7 +1,11 @@
 """Base of the dialogs that need a decision: a `DialogBody` to show the subject, a `KeyGate` for the keys that answer.
 
-Typing that began before the dialog opened, a character without a meaning and what follows it at once, and pastes go to
-the message field. Any other key that is not taken is named on the screen until the next one.
+A dialog is built when it has widgets, and finished when nothing is left to decide. Between the two it can draw, and
+keys pass four steps: typing that goes on from before the dialog stays with the message field; the gate lets a key act,
+holds it, or refuses it; `answer` checks that the key has an effect and that all was read; `perform` does what it does.
+The gate refuses keys during a pause, which starts with each content that the user cannot have read yet, and holds
+characters that may start a paste. A refused or held key that is text goes to the message field, as pastes do. Any other
+key that is not taken is named on the screen until the next one.
 """
 
 import math
@@ -91,7 +95,7 @@ class GuardedDialog(Modal[None]):
         self._built = False
         """True once there are widgets to draw on. Events of the session arrive before that too."""
         self._not_taken = ""
-        """The key that was not taken, and why, until the next one."""
+        """The key that was not taken last, and why, as a sentence; empty once another key was pressed."""
         self._pause_timer: Timer | None = None
         """Runs until the pause ends."""
         self._release_timer: Timer | None = None
@@ -209,7 +213,6 @@ class GuardedDialog(Modal[None]):
         if self.gate.has_typed and self._composer.erase_typed(event.key):
             return
         typed = event.character if event.is_printable and event.character else ""
-        key = self.by_name.get(typed)
         press = self._press(typed or event.key, at=event.time)
         self._not_taken = ""
         follows = self._take_back(unless=press.key)
@@ -219,10 +222,15 @@ class GuardedDialog(Modal[None]):
             self._now,
             shown_for=self._shown_for,
             text=typed or line_end,
-            at_once=not typed or typed in _SCROLLING_CHARACTERS or (key is not None and key.at_once),
+            at_once=not typed or self._acts_at_once(typed),
             follows=follows,
         )
         self._do(outcome)
+
+    def _acts_at_once(self, typed: str) -> bool:
+        """Return True if a character acts without waiting whether another one follows, as in a paste."""
+        key = self.by_name.get(typed)
+        return typed in _SCROLLING_CHARACTERS or (key is not None and key.at_once)
 
     def _press(self, name: str, *, at: float) -> KeyPress:
         """Return a key, pressed `at`: the event loop may have been busy since."""
@@ -231,7 +239,7 @@ class GuardedDialog(Modal[None]):
         return KeyPress(key=name, kind=kind, at=at, subject=self.gate.subject)
 
     def _take_back(self, *, unless: str = "") -> bool:
-        """Treat the held key as text, because another one follows it. Return False if there is none."""
+        """Treat the held key as text, because a key other than `unless` follows it. Return False if there is none."""
         refused = self.gate.take_back(self._now, unless=unless)
         self._stop_release()
         if refused is not None:
