@@ -22,7 +22,7 @@ from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import DEFAULTS, KeyGroup, key_of
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
+from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.screen_messages import (
@@ -53,8 +53,10 @@ if TYPE_CHECKING:
     from chatops.wiring.first_session import FirstSession
 
 
+_RESULT_HANDLED_S = 0.1
+"""Seconds from the closing of a screen until its result was handled. Calls are offered after that."""
 _TURN_ENDS_TRIES, _TURN_ENDS_RETRY_S = 6, 0.05
-"""How often, and how many seconds apart, it is looked whether a turn ends by itself."""
+"""How often, and how many seconds apart, the screen checks whether a turn has ended by itself."""
 
 
 class ChatScreen(ErrorBoundary, FrameHook):
@@ -180,7 +182,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
         if not self.stack_updates:
             # At the start all widgets were styled a moment ago, when they were mounted.
             event.refresh_styles = False
-        self.set_timer(SETTLE_S / 5, self.update_now)
+        self.set_timer(_RESULT_HANDLED_S, self.update_now)
         self._find_open_sessions()
 
     def _find_open_sessions(self) -> None:

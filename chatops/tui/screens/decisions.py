@@ -114,14 +114,8 @@ class DecisionDialogs:
         if starts is not None and starts.digest not in self._asked_starts:
             self._asked_starts.add(starts.digest)
             self._trust_question = self._trust_question or starts
-        has_new = bool({pending.digest for pending in snapshot.pending} - self._postponed)
-        has_new = has_new or (self._pending_review is not None and self._pending_review != self._postponed_review)
-        has_new = has_new or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
-        if (
-            not (has_new or self._trust_question)
-            or not self._screen.is_active
-            or (self._run is not None and self._run.blocked())
-        ):
+        has_new, blocked = self._has_new(snapshot), self._run is not None and self._run.blocked()
+        if blocked or not self._screen.is_active or not (has_new or self._trust_question):
             return
         if self._composer.idle and has_new:
             self.open()
@@ -130,6 +124,13 @@ class DecisionDialogs:
         elif not self._composer.text and not self._settling:
             self._settling = True
             self._screen.set_timer(SETTLE_S, self._end_settling)
+
+    def _has_new(self, snapshot: "Snapshot") -> bool:
+        """Return True if something is pending that the user has not postponed."""
+        calls = {pending.digest for pending in snapshot.pending} - self._postponed
+        questions = {asked.question.id for asked in snapshot.questions} - self._postponed_questions
+        review = self._pending_review
+        return bool(calls or questions) or (review is not None and review != self._postponed_review)
 
     def _announce(self, snapshot: "Snapshot") -> None:
         """Tell the app what waits, for a user who is elsewhere."""

@@ -7,7 +7,7 @@ The next owner of the session gets both.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatops.tui.composer import Composer
 
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 STORE_AFTER_S = 0.5
 """Seconds of typing that may be lost."""
 _SEPARATOR = "\n\n"
+
+
+class _Key(NamedTuple):
+    """What a draft is stored under."""
+
+    session_id: "SessionId"
+    followed: bool
+    """True for the draft of a window that follows the session."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -42,8 +50,8 @@ class Drafts:
         """True if another process owns the open session."""
         self._due = False
         """True while a timer runs that stores the draft."""
-        self._stored_under: tuple[SessionId, bool] | None = None
-        """The session a draft is stored under, and True if it is only followed here."""
+        self._stored_under: _Key | None = None
+        """Where a draft of the open session is stored; None if none is."""
         self._stored_text: str | None = ""
         """The draft that is stored under `_stored_under`; None if that is not known."""
         self.taking_back = False
@@ -74,7 +82,7 @@ class Drafts:
         ]
         if texts:
             self._composer.set_text(_join_texts(*texts, typed))
-        self._stored_under, self._stored_text = ((session_id, followed) if any(stored) else None), None
+        self._stored_under, self._stored_text = (_Key(session_id, followed) if any(stored) else None), None
         if not followed and stored[-1]:
             self.keep()
             user.save_draft(session_id, followed=True, text="")
@@ -119,16 +127,16 @@ class Drafts:
 
         if self._open is None or session is not self._open[1]:
             # The session was left since. What was typed in it is stored.
-            place, kept = (session.session_id, followed), user.draft(session.session_id, followed=followed)
+            key, kept = _Key(session.session_id, followed), user.draft(session.session_id, followed=followed)
             rest = _without_sent(text, kept)
             if rest == kept:
                 return None
         elif self._stored_under is None:
             return None
         else:
-            place, rest = self._stored_under, self._text(session)
+            key, rest = self._stored_under, self._text(session)
             self._stored_text = rest
-        return ComposerDraft(setting=user.draft_setting(place[0], followed=place[1]), text=rest)
+        return ComposerDraft(setting=user.draft_setting(key.session_id, followed=key.followed), text=rest)
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
@@ -142,17 +150,16 @@ class Drafts:
             return
         user, session = self._open
         text = self._text(session)
-        session_id, followed = session.session_id, self._followed
-        before, now = self._stored_under, (session_id, followed)
-        got_an_id, became_owner = before == ("", False), before == (session_id, True)
+        before, now = self._stored_under, _Key(session.session_id, self._followed)
+        got_an_id, became_owner = before == ("", False), before == (now.session_id, True)
         # The owner's draft is left to another owner.
         if before is not None and before != now and (got_an_id or became_owner):
             if self._stored_text != "":
-                user.save_draft(before[0], followed=before[1], text="")
+                user.save_draft(before.session_id, followed=before.followed, text="")
             self._stored_text = None
         is_stored_like_this = (before, self._stored_text) == (now, text)
         if (text or before == now) and not is_stored_like_this:
-            user.save_draft(session_id, followed=followed, text=text)
+            user.save_draft(now.session_id, followed=now.followed, text=text)
         self._stored_under, self._stored_text = (now if text else None), text
 
     def _text(self, session: "SessionView") -> str:

@@ -21,7 +21,7 @@ from chatops.tui.status import Banner, QueuedMessages, StatusLine
 if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft
     from chatops.runtime.session import Session
-    from chatops.runtime.view import Snapshot
+    from chatops.runtime.view import SessionView, Snapshot
 
 FRAME_LIMIT_S = 0.03
 """Seconds after sending a message until the next frame at the latest. With less, drawing would delay more requests."""
@@ -106,6 +106,7 @@ class SendingPresenter:
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
         self._failed = False
+        """True if no session could be opened."""
         self.ready = asyncio.Event()
         """Set once a session is open, or could not be opened."""
         self.outbox = Outbox(keep_unsent)
@@ -152,35 +153,13 @@ class SendingPresenter:
         This is a text with an image that the model does not see, or one that nearly fills the context.
         """
         announced, self._announced = self._announced, ""
-        attaches = "@" in text
-        if (len(text) < _MIN_ANNOUNCED and not attaches) or self._current is None or text == announced:
+        if self._current is None or text == announced or text.startswith("!") or is_command(text):
             return True
-        if text.startswith("!") or is_command(text):
-            return True
-        from chatops.domain.model import ASSUMED_WINDOW
-        from chatops.engine.transcript import tokens
-
-        snapshot, length = self._current.session.snapshot(), len(text)
-        model = snapshot.model_label or snapshot.model
-        if attaches:
-            from chatops.tools.attach import estimated_size, named_image
-
-            if (image := named_image(text)) and not self._current.session.grant().models[0].sees_images:
-                self._announced = text
-                unseen = f"{model} does not see images, only the name {image}"
-                show_notice(self._screen.app, f"Not sent yet: {unseen}. Enter sends it; /model chooses another model.")
-                return False
-            length += estimated_size(text, Path(snapshot.workspace))
-        size = tokens(length)
-        # Some models state no window: the assumed one is what requests are cut to.
-        window, total = snapshot.context_window or ASSUMED_WINDOW, snapshot.context_used + size
-        if size < window * _LARGE_SHARE or total < window * _NEARLY_FULL_SHARE:
+        session = self._current.session
+        if not (problem := _unseen_image(session, text) or _nearly_full(session, text)):
             return True
         self._announced = text
-        fills = f"with its {size:,} tokens or so, {100 * total // window} % of the context of {model} is used"
-        if total > window:
-            fills = f"about {total:,} tokens would be sent, and {model} takes {window:,}"
-        show_notice(self._screen.app, f"Not sent yet: {fills}. Enter sends it.")
+        show_notice(self._screen.app, f"Not sent yet: {problem}")
         return False
 
     def typed(self) -> None:
@@ -364,24 +343,64 @@ class SendingPresenter:
         """Show the messages that are not in the transcript yet. `snapshot` if the caller has taken it."""
         if not self._screen.is_attached:
             return
-        queued: tuple[str, ...] = ()
-        heading, current = self.outbox.heading, self._current
-        if current is not None:
+        queued: Sequence[str] = ()
+        heading, self._composer.queue_offered = self.outbox.heading, False
+        if (current := self._current) is not None:
             snapshot = snapshot or current.session.snapshot()
-            queued, running = snapshot.queued, current.run is not None and not current.run.over
-            typed = bool(self._composer.text)
-            heading = queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
-        if snapshot is not None and snapshot.contained and snapshot.queue_held:
-            queued = (f"contained · {queued[0]}", *queued[1:])
-        self._composer.queue_offered = bool(queued) and current is not None and not current.follows
-        if snapshot is not None and current is not None and (correction := snapshot.correction):
-            queued, heading = (correction, *queued), _CORRECTING_HEADING
+            self._composer.queue_offered = bool(snapshot.queued) and not current.follows
+            queued, heading = self._listed_queue(current, snapshot)
         if not self._composer.queue_offered or self._composer.text:
             self._marked = -1
         marked = len(queued) - 1 - self._marked if 0 <= self._marked < len(queued) else -1
         heading = _MARKED_HEADING if marked >= 0 else heading
         sent = self._screen.query_one(QueuedMessages)
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
+
+    def _listed_queue(self, current: OpenSession, snapshot: "Snapshot") -> tuple[Sequence[str], str]:
+        """Return the queue as it is listed, a correction first, and its heading."""
+        queued: Sequence[str] = snapshot.queued
+        if snapshot.contained and snapshot.queue_held:
+            queued = (f"contained · {queued[0]}", *queued[1:])
+        if snapshot.correction:
+            return (snapshot.correction, *queued), _CORRECTING_HEADING
+        running, typed = current.run is not None and not current.run.over, bool(self._composer.text)
+        return queued, queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
+
+
+def _unseen_image(session: "SessionView", text: str) -> str:
+    """Return that the model does not see an image that `text` attaches; empty if it has none or the model sees it."""
+    if "@" not in text:
+        return ""
+    from chatops.tools.attach import named_image
+
+    if not (image := named_image(text)) or session.grant().models[0].sees_images:
+        return ""
+    snapshot = session.snapshot()
+    unseen = f"{snapshot.model_label or snapshot.model} does not see images, only the name {image}"
+    return f"{unseen}. Enter sends it; /model chooses another model."
+
+
+def _nearly_full(session: "SessionView", text: str) -> str:
+    """Return that a large message nearly fills the context; empty if it does not."""
+    if len(text) < _MIN_ANNOUNCED and "@" not in text:
+        return ""
+    from chatops.domain.model import ASSUMED_WINDOW
+    from chatops.engine.transcript import tokens
+
+    snapshot, length = session.snapshot(), len(text)
+    if "@" in text:
+        from chatops.tools.attach import estimated_size
+
+        length += estimated_size(text, Path(snapshot.workspace))
+    size, model = tokens(length), snapshot.model_label or snapshot.model
+    # Some models state no window: the assumed one is what requests are cut to.
+    window, total = snapshot.context_window or ASSUMED_WINDOW, snapshot.context_used + size
+    if size < window * _LARGE_SHARE or total < window * _NEARLY_FULL_SHARE:
+        return ""
+    if total > window:
+        return f"about {total:,} tokens would be sent, and {model} takes {window:,}. Enter sends it."
+    used = 100 * total // window
+    return f"with its {size:,} tokens or so, {used} % of the context of {model} is used. Enter sends it."
 
 
 async def _run_shell_command(

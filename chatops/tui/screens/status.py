@@ -42,9 +42,9 @@ class StatusPresenter:
         self._pending_elsewhere = ""
         """What is pending in other sessions, as a sentence; empty if nothing, or once the user has continued."""
         self._offered_in = ""
-        """The session in which /compact is offered, or was."""
+        """The session in which /compact is offered, or was; empty if not in the session shown now."""
         self._offer_over = False
-        """True once the offer was shown in this session and the user has continued."""
+        """True once /compact was offered in this session and the user has continued."""
         self._first_facts: FirstFacts | None = None
         """What the first screen says; None while it is hidden, or if it has to be made again."""
         self._open_sessions: Sequence[SessionRow] = ()
@@ -90,8 +90,9 @@ class StatusPresenter:
         """
         if self._offered_in != snapshot.session_id:
             self._offered_in, self._offer_over = "", False
-        window, used = snapshot.context_window, snapshot.context_used
-        if not self._offer_over and idle and window and used >= window * _FULL_SHARE and snapshot.messages:
+        window, used = snapshot.context_window or 0, snapshot.context_used
+        is_full = bool(snapshot.messages) and used >= window * _FULL_SHARE > 0
+        if is_full and idle and not self._offer_over:
             self._offered_in = snapshot.session_id
             full = f"The context is {min(100, used * 100 // window)} % full."
             return f"{full} /compact puts a summary in place of what was said; you see it first."
