@@ -85,6 +85,7 @@ _LEVEL_NAMES = {
     SandboxLevel.LANDLOCK: "Landlock",
 }
 _TAKE_OUT = "Take it out of sandbox.read and sandbox.write of the settings, or of --add-dir."
+_NO_PROXY = "it needs a sandbox of bubblewrap with the network off"
 _GIT_WORDS = {"protect": "its .git read-only", "commit": "its .git for commits"}
 _RUN_COMMAND = (
     # A lower limit that is already in force stays: trying to raise it would end this shell.
@@ -160,40 +161,50 @@ def confinement(
     ) or _link_fault(spec, workspace)
     if path_fault and not refusal:
         refusal = f"{path_fault} {_TAKE_OUT}"
-    # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
-    # replace the link.
-    linked = (workspace / ".git").is_symlink()
-    git_is_writable = linked or spec.git == "writable" or not works.program
-    git_words = "its .git too" if git_is_writable else _GIT_WORDS[spec.git]
-    workspace_words = access.value if access is WorkspaceAccess.READ_ONLY else f"{access.value}, {git_words}"
-    network_words = "network" if spec.network else "no network"
-    if spec.hosts and works.program and not spec.network:
-        network_words += f" but {', '.join(spec.hosts)}"
     toolchains = find_toolchains(workspace, os.environ)
     shown = display_names(toolchains)
     lists = (("may read", spec.read), ("may write", spec.write), ("programs of", shown), ("gets", spec.env))
-    further_words = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
-    used: list[str] = []
-    for credential in spec.credentials:
-        fault = why_unusable(credential, os.environ)
-        if spec.network or not works.program:
-            fault = "it needs a sandbox of bubblewrap with the network off"
-        if fault:
-            further_words += f", without the credential for {credential.name} ({fault})"
-        else:
-            further_words += f", uses the credential {credential}"
-            used.append(str(credential))
+    list_words = [f"{verb} {', '.join(names)}" for verb, names in lists if names]
+    proxied = bool(works.program) and not spec.network
+    network_words = "network" if spec.network else "no network"
+    network_words += f" but {', '.join(spec.hosts)}" if spec.hosts and proxied else ""
+    workspace_words = _describe_workspace(spec, workspace, access, bubblewrap=bool(works.program))
+    used, credential_words = _usable_credentials(spec, proxied=proxied)
+    words = (network_words, *workspace_words, "no home", *list_words, *credential_words)
     return Confinement(
         level=works.level,
         program=works.program,
-        description=f"{_LEVEL_NAMES[works.level]}: {network_words}, {workspace_words}, no home{further_words}",
+        description=f"{_LEVEL_NAMES[works.level]}: {', '.join(words)}",
         refusal=refusal,
         network=spec.network,
         path=_search_path(spec, toolchains),
         toolchains=toolchains,
         repository=own_repository(workspace),
-        credentials=tuple(used),
+        credentials=used,
     )
+
+
+def _describe_workspace(spec: SandboxSpec, workspace: Path, access: WorkspaceAccess, *, bubblewrap: bool) -> list[str]:
+    if access is WorkspaceAccess.READ_ONLY:
+        return [access.value]
+    # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
+    # replace the link.
+    linked = (workspace / ".git").is_symlink()
+    git_is_writable = linked or spec.git == "writable" or not bubblewrap
+    return [access.value, "its .git too" if git_is_writable else _GIT_WORDS[spec.git]]
+
+
+def _usable_credentials(spec: SandboxSpec, *, proxied: bool) -> tuple[tuple[str, ...], list[str]]:
+    """Return the credentials that commands can use, and words on each one. Only the proxy adds them to requests."""
+    used, words = list[str](), list[str]()
+    for credential in spec.credentials:
+        fault = why_unusable(credential, os.environ) if proxied else _NO_PROXY
+        if fault:
+            words.append(f"without the credential for {credential.name} ({fault})")
+        else:
+            words.append(f"uses the credential {credential}")
+            used.append(str(credential))
+    return tuple(used), words
 
 
 def _link_fault(spec: SandboxSpec, workspace: Path) -> str:

@@ -31,6 +31,8 @@ _MAX_OFFERED = 8
 """Maximum number of hosts that the + key of the approval dialog allows at once: as many as the user reads."""
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
 _WEB_HOST = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
+_FOLDER_URLS = ("/", "./", "../", "file:")
+"""Beginnings of the URLs of remotes that are folders of this machine."""
 _MAX_CONFIG_BYTES = 100_000
 """Bytes of the settings of git that are read."""
 _OWN_PLACES = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
@@ -182,9 +184,10 @@ def _lacks_of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: 
         case NeedKind.NETWORK if not spec.network and not bubblewrap:
             yield Lack(by=need.by, needs=SandboxSpec(network=True))
         case NeedKind.NETWORK if not spec.network:
-            hosts = need.hosts or (_remote_hosts(context) if need.by.startswith("git ") else ())
-            if hosts is None:
+            urls = _remote_urls(context) if need.by.startswith("git ") and not need.hosts else []
+            if urls and all(url.startswith(_FOLDER_URLS) for url in urls):
                 return
+            hosts = need.hosts or _web_hosts(urls)
             missing = tuple(host for host in hosts if not any(covers_host(listed, host) for listed in spec.hosts))
             if missing:
                 yield Lack(by=need.by, needs=SandboxSpec(hosts=missing))
@@ -195,16 +198,17 @@ def _lacks_of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: 
             pass
 
 
-def _remote_hosts(context: ToolContext) -> tuple[str, ...] | None:
-    """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing. None: all are folders."""
+def _remote_urls(context: ToolContext) -> list[str]:
+    """Return the URLs of the repository's remotes; none if its settings cannot be read."""
     try:
         with opened_file(context.workspace / ".git" / "config", context=context) as descriptor:
-            text = os.read(descriptor, _MAX_CONFIG_BYTES).decode("utf-8", "replace")
+            return _REMOTE_URL.findall(os.read(descriptor, _MAX_CONFIG_BYTES).decode("utf-8", "replace"))
     except (OSError, ToolFailedError):
-        return ()
-    urls = _REMOTE_URL.findall(text)
-    if urls and all(url.startswith(("/", "./", "../", "file:")) for url in urls):
-        return None
+        return []
+
+
+def _web_hosts(urls: list[str]) -> tuple[str, ...]:
+    """Return the hosts of the URLs if all are reached by HTTP, else nothing."""
     remotes = [_WEB_HOST.match(url) for url in urls]
     return tuple(dict.fromkeys(remote[1] for remote in remotes if remote)) if all(remotes) else ()
 
