@@ -139,8 +139,8 @@ def _obstacle_on_the_way(workspace: OpenWorkspace, path: str) -> Kind | None:
     return next((kind for kind in kinds if kind not in (Kind.FOLDER, Kind.ABSENT)), None)
 
 
-def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: int = 0) -> Applied:
-    """Apply the changes of `only` (None: all) that are not in conflict. With the number of an `undo`, take back.
+def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: int | None = None) -> Applied:
+    """Apply the changes of `only` (None: all) that are not in conflict. With the number of an `undo`, take them back.
 
     The caller holds the lock of the workspace. Raises NotAppliedError if nothing was applied, and
     WorkspaceReplacedError.
@@ -148,7 +148,7 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
     begun = journal(folder, undo)
     if begun is not None and begun.state != "staging":
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
-    listed = replace(changes, entries=undoable(folder, changes, undo)) if undo else changes
+    listed = replace(changes, entries=undoable(folder, changes, undo)) if undo is not None else changes
     in_conflict = conflicts(listed)
     chosen = select_entries(listed, only, in_conflict)
     with OpenWorkspace(Path(changes.workspace), changes.identity) as workspace:
@@ -158,12 +158,12 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
         return replace(result, left={**in_conflict, **result.left})
 
 
-def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[Entry, ...]:
+def undoable(folder: TurnFolder, changes: ChangeList, number: int | None = None) -> tuple[Entry, ...]:
     """Return the entries that were applied and not undone, with base and new exchanged.
 
-    With the `number` of an undo, only if that is the next one.
+    With the `number` of an undo that is not the next one, return none.
     """
-    if number not in (0, next_undo(folder)):
+    if number not in (None, next_undo(folder)):
         return ()
     rest = not_undone(folder)
     return tuple(_reversed(entry) for entry in changes.entries if entry.path in rest)
@@ -179,17 +179,18 @@ def next_undo(folder: TurnFolder) -> int:
 
 def not_undone(folder: TurnFolder) -> frozenset[str]:
     """Return the paths that were applied and that no undo took back."""
-    first, *undos = (journal(folder, number) for number in range(next_undo(folder)))
+    first = journal(folder, None)
+    undos = [journal(folder, number) for number in range(1, next_undo(folder))]
     if first is None or first.state != "done":
         return frozenset()
     taken = {path for undo in undos if undo is not None for path in undo.applied.done}
     return frozenset(first.applied.done) - taken
 
 
-def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied | None:
+def resume(folder: TurnFolder, changes: ChangeList, *, undo: int | None = None) -> Applied | None:
     """Finish an application that a killed process left, and return its results.
 
-    One that had not passed the point of no return is taken back, and the result is None, as without an application.
+    One that had not passed the point of no return is taken back. The result is None then, and without an application.
     The caller holds the lock of the workspace. Raises WorkspaceReplacedError.
     """
     begun = journal(folder, undo)
@@ -200,7 +201,7 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
     paths = set(begun.paths)
     entries = [entry for entry in changes.entries if entry.path in paths]
     with OpenWorkspace(Path(changes.workspace), changes.identity) as workspace:
-        to_do = tuple(map(_reversed, entries) if undo else entries)
+        to_do = tuple(entries if undo is None else map(_reversed, entries))
         work = _Work(folder=folder, workspace=workspace, entries=to_do, undo=undo)
         if begun.state == "staging":
             work.take_back(begun)
@@ -208,14 +209,15 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
         return work.carry_out()
 
 
-def journal_name(undo: int) -> str:
-    """Return the name of the journal of the undo with that number, or for 0 of the application."""
-    return "apply" if not undo else "undo" if undo == 1 else f"undo{undo}"
+def _journal_name(undo: int | None) -> str:
+    if undo is None:
+        return "apply"
+    return "undo" if undo == 1 else f"undo{undo}"
 
 
-def journal(folder: TurnFolder, undo: int) -> Journal | None:
-    """Return the journal of the undo with that number, or for 0 of the application; None if there is none."""
-    return folder.read(journal_name(undo), Journal)
+def journal(folder: TurnFolder, undo: int | None) -> Journal | None:
+    """Return the journal of the undo with that number, or of the application (None). Return None if there is none."""
+    return folder.read(_journal_name(undo), Journal)
 
 
 def _reversed(entry: Entry) -> Entry:
@@ -230,8 +232,8 @@ class _Work:
     workspace: OpenWorkspace
     entries: tuple[Entry, ...]
     """For an undo they are reversed already."""
-    undo: int
-    """The number of the undo; 0: the changes are applied for the first time."""
+    undo: int | None
+    """The number of the undo; None: the changes are applied for the first time."""
 
     def stage(self) -> None:
         """Write the new files beside their targets, compare all bases again, and pass the point of no return.
@@ -241,7 +243,7 @@ class _Work:
         missing = self._missing_folders()
         begun = Journal(state="staging", paths=tuple(entry.path for entry in self.entries), made=tuple(missing))
         try:
-            self.folder.write(journal_name(self.undo), begun)
+            self.folder.write(_journal_name(self.undo), begun)
             reach("contained")
             for path in missing:
                 with self.workspace.parent(path) as (parent, name), suppress(FileExistsError):
@@ -257,7 +259,7 @@ class _Work:
                 if entry.path not in missing and not is_same_state(self.workspace.state(entry.path), entry.base):
                     raise NotAppliedError(f"{display_path(entry.path)} was changed meanwhile")
             reach("contained")
-            self.folder.write(journal_name(self.undo), replace(begun, state="applying"))
+            self.folder.write(_journal_name(self.undo), replace(begun, state="applying"))
         except (OSError, ToolFailedError) as error:
             # Syncing may fail after the journal was replaced.
             if (now := journal(self.folder, self.undo)) is None or now.state != "applying":
@@ -274,7 +276,7 @@ class _Work:
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=parent)
         self._remove_folders(begun.made)
-        (self.folder.path / f"{journal_name(self.undo)}.json").unlink(missing_ok=True)
+        (self.folder.path / f"{_journal_name(self.undo)}.json").unlink(missing_ok=True)
 
     def _remove_folders(self, made: Sequence[str]) -> None:
         """Remove folders that were made for new files, if they are empty."""
@@ -288,14 +290,14 @@ class _Work:
         for entry in sorted(self.entries, key=_applying_order):
             results[entry.path] = self._apply_entry(entry)
             reach("contained")
-        if self.undo and (first := journal(self.folder, 0)) is not None:
+        if self.undo is not None and (first := journal(self.folder, None)) is not None:
             # The application made them for the files that are taken back.
             self._remove_folders(first.made)
         begun = journal(self.folder, self.undo) or Journal(state="applying", paths=tuple(results))
         done = replace(begun, state="done", results=results)
         # If this cannot be stored, the next look finds the same results.
         with suppress(OSError):
-            self.folder.write(journal_name(self.undo), done)
+            self.folder.write(_journal_name(self.undo), done)
         reach("contained")
         return done.applied
 
@@ -339,9 +341,10 @@ class _Work:
 
         Returns why the entry was left; empty if it was applied.
         """
-        target, beside = entry_state(parent, name), entry_state(parent, temporary)
-        base, new, in_use = entry.base, entry.new, False
-        if target == base and beside == new and not (in_use := _is_open_for_writing(parent, name)):
+        base, new = entry.base, entry.new
+        is_waiting = entry_state(parent, name) == base and entry_state(parent, temporary) == new
+        in_use = is_waiting and _is_open_for_writing(parent, name)
+        if is_waiting and not in_use:
             _swap(parent, name, temporary, base=base, new=new)
             reach("contained")
         # After a swap the file that a program may have open has the temporary name.
@@ -413,7 +416,7 @@ class _Work:
 
     def _temporary(self, entry: Entry, use: str = "") -> str:
         """Return a name that only this entry has, for this `use`, and has again after a crash."""
-        name = f"{self.folder.path.name}/{journal_name(self.undo)}{use}/{entry.path}"
+        name = f"{self.folder.path.name}/{_journal_name(self.undo)}{use}/{entry.path}"
         return f".chatops-{hashlib.sha256(name.encode()).hexdigest()[:16]}.tmp"
 
 

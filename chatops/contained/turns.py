@@ -62,8 +62,11 @@ class ApplyTool:
         facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
         try:
             asked = _read_arguments(self.data, arguments)
-            calls = () if asked.undo else tuple(read_calls(asked.folder).values())
-            listed = read_frozen(asked.folder) if asked.undo else freeze(asked.folder, ran=calls, number=asked.number)
+            if asked.undo is None:
+                calls = tuple(read_calls(asked.folder).values())
+                listed = freeze(asked.folder, ran=calls, number=asked.number)
+            else:
+                listed = read_frozen(asked.folder)
             changes = in_direction(asked.folder, listed, undo=asked.undo)
             conflicts = applying.conflicts(changes)
         except (ToolFailedError, OSError) as error:
@@ -71,7 +74,7 @@ class ApplyTool:
         if changes.workspace != str(context.workspace):
             fault = f"The changes belong to another workspace: {display_path(changes.workspace)}."
             return with_problem(facts, "", fault)
-        if not changes.entries and asked.undo:
+        if not changes.entries and asked.undo is not None:
             return with_problem(facts, "", "Nothing to undo.")
         if not changes.entries:
             left = f" {len(changes.left_out):,} paths were left out." if changes.left_out else ""
@@ -100,7 +103,7 @@ class ApplyTool:
                 applied = applying.apply(asked.folder, changes, asked.only, undo=asked.undo)
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
-        result = _result_of(applied, undo=asked.undo)
+        result = _result_of(applied, undo=asked.undo is not None)
         if asked.only is None:
             return result
         listed = {*asked.only, *applied.left}
@@ -109,7 +112,7 @@ class ApplyTool:
             return result
         return replace(result, content=f"{result.content}\nNot chosen: {list_names(not_chosen, most=_MAX_NAMED)}.")
 
-    def _read_approved(self, facts: CallFacts, folder: TurnFolder, *, undo: int) -> ChangeList:
+    def _read_approved(self, facts: CallFacts, folder: TurnFolder, *, undo: int | None) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
         try:
             changes = read_frozen(folder)
@@ -132,7 +135,7 @@ class ApplyTool:
             return Reconciled(result=None, found=str(error))
         if applied is None:
             return Reconciled(result=None, repeat=True)
-        return Reconciled(result=_result_of(applied, undo=asked.undo))
+        return Reconciled(result=_result_of(applied, undo=asked.undo is not None))
 
 
 @frozen_dataclass
@@ -142,8 +145,8 @@ class _Arguments:
     folder: TurnFolder
     number: int
     """The number of the list of changes, or of the undo."""
-    undo: int
-    """The number of the undo; 0: the changes are applied."""
+    undo: int | None
+    """The number of the undo; None: the changes are applied."""
     only: list[str] | None
     """Paths that were chosen; None: all."""
 
@@ -155,7 +158,7 @@ def _read_arguments(data: Path, arguments: str) -> _Arguments:
     if not isinstance(number, int):
         raise ToolFailedError("There is no such contained turn.")
     folder = turn_folder(data, str(given.get("turn", "")))
-    return _Arguments(folder=folder, number=number, undo=number if given.get("undo") else 0, only=given.get("only"))
+    return _Arguments(folder=folder, number=number, undo=number if given.get("undo") else None, only=given.get("only"))
 
 
 def _approval_entry(changes: ChangeList) -> str:
@@ -163,7 +166,7 @@ def _approval_entry(changes: ChangeList) -> str:
     return f"changes {changes.digest}"
 
 
-def _result_of(applied: Applied, *, undo: int) -> ToolResult:
+def _result_of(applied: Applied, *, undo: bool) -> ToolResult:
     """Return the result for the user and the model."""
     verb = "Took back" if undo else "Applied"
     names = list_names([display_path(path) for path in applied.done], most=_MAX_NAMED)
@@ -175,9 +178,9 @@ def _result_of(applied: Applied, *, undo: int) -> ToolResult:
     return ToolResult(outcome=outcome, content="\n".join(lines))
 
 
-def in_direction(folder: TurnFolder, changes: ChangeList, *, undo: int) -> ChangeList:
+def in_direction(folder: TurnFolder, changes: ChangeList, *, undo: int | None) -> ChangeList:
     """Return the frozen list, or the list of what the undo with that number would change."""
-    if not undo:
+    if undo is None:
         return changes
     return replace(changes, entries=undoable(folder, changes, undo), left_out=(), ran=(), hidden=())
 
@@ -291,7 +294,7 @@ class ContainedTurns:
         One that another process is at work on is left to that process.
         """
         for folder in self._folders():
-            for undo in (0, next_undo(folder)):
+            for undo in (None, next_undo(folder)):
                 begun = journal(folder, undo)
                 if begun is None or begun.state == "done":
                     continue
@@ -343,5 +346,5 @@ def discard(folder: TurnFolder) -> None:
 
 def _is_over(folder: TurnFolder) -> bool:
     """Return True if the changes were applied and no application or undo has to be finished."""
-    first, undo = journal(folder, 0), journal(folder, next_undo(folder))
+    first, undo = journal(folder, None), journal(folder, next_undo(folder))
     return first is not None and first.state == "done" and undo is None

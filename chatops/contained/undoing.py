@@ -95,7 +95,7 @@ def _changes_of(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathC
         with suppress(OSError, ToolFailedError):
             listed = read_frozen(folder)
             at_ns = (folder.path / "apply.json").stat().st_mtime_ns
-            applied = journal(folder, 0)
+            applied = journal(folder, None)
             # The entries are those of an undo, so base and new are exchanged.
             changes += [
                 PathChange(
@@ -161,7 +161,7 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
     `gone` names files that were written too, and of which no earlier content is kept. Raises OSError and
     ToolFailedError.
     """
-    not_kept = {os.path.relpath(os.path.join(workspace, named), workspace) for named in gone}
+    not_kept = {os.path.relpath(os.path.join(workspace, file), workspace) for file in gone}
     info = os.stat(workspace)
     shown, entries = dict[str, Change](), list[Entry]()
     contents, changed_elsewhere = dict[str, bytes](), set[str]()
@@ -171,8 +171,8 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
                 shown[path] = _unshown_change(path, f"  {ELSEWHERE}")
                 continue
             now, content = opened.read(path, max_bytes=MAX_TEXT)
-            states = known_states(changes)
-            if states is None or now not in states:
+            known = known_states(changes)
+            if known is None or now not in known:
                 changed_elsewhere.add(path)
             base = changes[0].base
             if now == base:
@@ -184,8 +184,8 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
             elif may_be_text and before is None:
                 shown[path] = _unshown_change(path, _NOT_KEPT_LINE)
             else:
-                known = {base.sha: before, now.sha: content}
-                contents |= {sha: text for sha, text in known.items() if text is not None}
+                contents |= {base.sha: before} if before is not None else {}
+                contents |= {now.sha: content} if content is not None else {}
                 entries.append(Entry(path=path, base=base, new=now))
 
     def read(sha: str) -> bytes:
