@@ -242,26 +242,29 @@ def _without_links_past_ceiling(registry: Registry, site: Registry | None, notic
     if site is None or (ceiling := site.sandbox) is None:
         return registry
 
-    def without_links(paths: tuple[str, ...], permitted: tuple[str, ...]) -> tuple[str, ...]:
-        real = [os.path.realpath(folder) for folder in permitted]
-        leading_out = [
-            path
-            for path in paths
-            if any(Path(path).is_relative_to(folder) for folder in permitted)
-            and not any(Path(os.path.realpath(path)).is_relative_to(folder) for folder in real)
-        ]
-        notices.extend(
-            f"The sandbox does not get {path}: a link leads out of what the site permits." for path in leading_out
-        )
-        return tuple(path for path in paths if path not in leading_out)
-
     def limited(spec: SandboxSpec) -> SandboxSpec:
-        read = without_links(spec.read, (*ceiling.read, *ceiling.write))
-        write = without_links(spec.write, ceiling.write)
-        return replace(spec, read=read, write=write)
+        out_read = _paths_leading_out(spec.read, (*ceiling.read, *ceiling.write))
+        out_write = _paths_leading_out(spec.write, ceiling.write)
+        notices.extend(
+            f"The sandbox does not get {path}: a link leads out of what the site permits."
+            for path in (*out_read, *out_write)
+        )
+        read = tuple(path for path in spec.read if path not in out_read)
+        return replace(spec, read=read, write=tuple(path for path in spec.write if path not in out_write))
 
     servers = tuple(replace(server, sandbox=limited(server.sandbox)) for server in registry.servers)
     return replace(registry, sandbox=registry.sandbox and limited(registry.sandbox), servers=servers)
+
+
+def _paths_leading_out(paths: tuple[str, ...], permitted: tuple[str, ...]) -> list[str]:
+    """Return the paths that are in a permitted folder as they are written, and in none once links are followed."""
+    real = [os.path.realpath(folder) for folder in permitted]
+    return [
+        path
+        for path in paths
+        if any(Path(path).is_relative_to(folder) for folder in permitted)
+        and not any(Path(os.path.realpath(path)).is_relative_to(folder) for folder in real)
+    ]
 
 
 def _choose_file(lookup: _Lookup) -> Path:

@@ -314,11 +314,9 @@ class _RegistryReader:
 
     def _resolve_name(self, name: str, path: Path) -> str:
         """Return the tool that `name` means. A near miss is an error: a restriction on it would restrict nothing."""
-        if (
-            name not in KNOWN_TOOLS
-            and not server_of(name)
-            and (near := get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8))
-        ):
+        is_certain = name in KNOWN_TOOLS or server_of(name)
+        near = [] if is_certain else get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8)
+        if near:
             raise self._error(path, f"there is no tool {name!r}; {near[0]!r} may be meant")
         return self._resolve_alias(name, path)
 

@@ -441,8 +441,9 @@ class OwnToolsTrust(WorkspaceTrust):
     def __init__(self, tools: Path, *, folder: Path) -> None:
         """Read the folder `tools`, which need not exist, and its record in `folder`. Raises ConfigError."""
         self._tools = tools
-        self._reasons: tuple[TrustQuestion, Mapping[str, str]] | None = None
-        """The last result of `not_loaded`, after the question that it answers; None before the first call."""
+        self._reasons: Mapping[str, str] = {}
+        self._reasons_for: TrustQuestion | None = None
+        """The question for which `_reasons` was made."""
         super().__init__(tools, folder=folder)
 
     def notices(self) -> tuple[str, ...]:
@@ -461,15 +462,15 @@ class OwnToolsTrust(WorkspaceTrust):
     def not_loaded(self) -> Mapping[str, str]:
         """Return the tools of files that are not trusted, each with the reason. The files are read, not executed."""
         question = self.question
-        if self._reasons is None or self._reasons[0] is not question:
-            reasons = {
+        if self._reasons_for is not question:
+            self._reasons = {
                 name: _why_not_loaded(row.state, file=show_path(row.item.path), folder=self._tools)
                 for row in question.listed
                 if row.state in ASKED or row.state is ItemState.DECLINED
                 for name in _tool_names_in(row.item.data)
             }
-            self._reasons = (question, reasons)
-        return self._reasons[1]
+            self._reasons_for = question
+        return self._reasons
 
     def _read_files(self) -> WorkspaceFiles:
         try:
