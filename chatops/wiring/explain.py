@@ -65,7 +65,7 @@ async def explain_call(
     remembered: Sequence[RememberedRule] = (),
     workspace_read: bool = False,
 ) -> Explanation:
-    """Return the verdict under `grant` on a call with these arguments (JSON); None: on all calls of the tool.
+    """Return the verdict under `grant` on a call with these `arguments` (JSON), or on all calls of the tool if None.
 
     `remembered` and `workspace_read` are those of a session. A tool that does not exist is denied like any other that
     is not on offer.
@@ -192,7 +192,7 @@ class SessionRights:
     async def rules(self, session: SessionView) -> Sequence[RuleItem]:
         """Return the user's remembered rules that could answer in a session, oldest first."""
         described = [(row.rule.id, *describe_rule(row)) for row in await self._rules(session)]
-        return [RuleItem(id=id, rule=rule, about=f"{where}\n{made}") for id, rule, where, made in described]
+        return [RuleItem(id=id_, rule=rule, about=f"{where}\n{made}") for id_, rule, where, made in described]
 
     async def revoke(self, session: SessionView, *, rule: str) -> str:
         """Revoke a remembered rule by its id in the text of `permissions`. Return what was revoked."""
@@ -263,7 +263,9 @@ class SessionRights:
             lines += [f"  {row.rule.id:>3}  {pattern}", *(f"       {text}" for text in more), ""]
         lines += [] if rows else ["  none", ""]
         lines += ["Allowed by configuration and flags:", ""]
-        lines += [f"  {show_rule(a.tool, a.pattern)}  ({a.source})" for a in grant.answers] or ["  none"]
+        lines += [f"  {show_rule(answer.tool, answer.pattern)}  ({answer.source})" for answer in grant.answers] or [
+            "  none"
+        ]
         return "\n".join(lines)
 
 

@@ -70,11 +70,11 @@ async def open_first_session(
     chat, notices = await workspace.sessions.open_and_resume(session)
     if isinstance(chat, Session) and not app.store.unsaved:
         chat.show_store_notice(" ".join(app.store.notices))
-    elsewhere, named = "", frozenset[SessionId]()
+    elsewhere, in_that_line = "", frozenset[SessionId]()
     if session is None and not pick:
-        elsewhere, named = await asyncio.to_thread(workspace.sessions.unfinished_line)
+        elsewhere, in_that_line = await asyncio.to_thread(workspace.sessions.unfinished_line)
     recovered = await asyncio.to_thread(_recover_unsent, app, workspace, chat)
-    jobs = await asyncio.to_thread(workspace.jobs.news, named)
+    jobs = await asyncio.to_thread(workspace.jobs.news, in_that_line)
     return FirstSession(
         session=chat,
         workspace=workspace,
@@ -105,9 +105,9 @@ def _recover_unsent(app: App, workspace: Workspace, chat: SessionView) -> tuple[
         store.set_setting(key, "\n\n".join(draft for draft in drafts if draft))
 
     try:
-        found = 0 if store.unsaved else recover(app.paths, app.workspace, store=keep)
+        count = 0 if store.unsaved else recover(app.paths, app.workspace, store=keep)
     except StoreError as error:
         log.warning("unsent messages were not recovered: %s", error)
         return ()
-    what = plural(found, "message is", "messages are")
-    return (f"{what} in the composer: chatops ended before it could send.",) if found else ()
+    what = plural(count, "message is", "messages are")
+    return (f"{what} in the composer: chatops ended before it could send.",) if count else ()

@@ -150,16 +150,16 @@ def job_of(store: Store, row: JobRow) -> Job:
         turn = store.load_turn(row.turn_id)
     except UnreadableError as error:
         return Job(row=row, state=JobState.INTERRUPTED, lease=lease, why=str(error))
-    queued = store.pending_calls(session_id=row.session.id)
-    pending = tuple(call.pending for call in queued if call.decided is None)
+    stored_calls = store.pending_calls(session_id=row.session.id)
+    pending = tuple(call.pending for call in stored_calls if call.decided is None)
+    any_decided = len(pending) < len(stored_calls)
     reason, _, about = row.not_started.partition(":")
     why = NotStarted(WhyNot(reason), about).sentence if reason in [*WhyNot] else ""
     if isinstance(turn.phase, Finished):
-        state = _STATE_OF_RESULT.get(turn.phase.result, JobState.CANCELLED)
-        why = ""
+        state, why = _STATE_OF_RESULT.get(turn.phase.result, JobState.CANCELLED), ""
     elif lease is not None and (is_in_flight(turn) or not pending):
         state = JobState.RUNNING
-    elif len(pending) < len(queued):
+    elif any_decided:
         state = JobState.NOT_STARTED
         why = why or "it was decided elsewhere, or a process was killed before the job went on"
     elif pending:

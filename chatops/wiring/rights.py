@@ -304,8 +304,9 @@ class RegistryRights:
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
         """Return the grants under the registry in force and under the last one read; None if they are the same."""
         now = self._configuration()
-        both = [self._grant_under(now, registries, settings) for registries in now.both]
-        return (both[0], both[1]) if len(both) > 1 else None
+        if now.changed is None:
+            return None
+        return self._grant_under(now, now.registries, settings), self._grant_under(now, now.changed, settings)
 
     def sandbox_layers(self, settings: SessionSettings) -> SandboxLayers:
         """Return what the registries, the command line, the role and the session say about the limits of commands."""
@@ -324,24 +325,23 @@ class RegistryRights:
         """Return the tools that these settings would offer if the tools `further` existed too. Raises ConfigError."""
         now = self._configuration()
         grants = [self._grant_resolver(now, registries, settings, further)(approvals=()) for registries in now.both]
-        names = {spec.name for spec in grants[-1].tools}
+        offered_by_each = [{spec.name for spec in grant.tools} for grant in grants]
         bound = settings.child.layers if settings.child is not None else ()
         offered = grants[0].narrowed(*bound, revoked_layer(settings.revoked)).tools
-        return tuple(spec for spec in offered if spec.name in names)
+        return tuple(spec for spec in offered if all(spec.name in names for names in offered_by_each))
 
     def _grant_resolver(
         self, now: Configuration, registries: Registries, settings: SessionSettings, further: Sequence[ToolSpec] = ()
     ) -> partial[Grant]:
-        role, step = settings.role, settings.step
-        spec = find_role(role, registries=registries)
+        step, role = settings.step, find_role(settings.role, registries=registries)
         return partial(
             resolve_grant,
             registries=registries,
-            role=role,
+            role=settings.role,
             user=self._user,
             access_cap=now.access_cap,
             specs=(*self._tools().specs_under(now), *further),
-            models=self._model_targets(spec, settings.model_pin, now.registries),
+            models=self._model_targets(role, settings.model_pin, now.registries),
             prompt="",
             approvals=self._limits.approvals if settings.child is None else (),
             extra_layers=_step_layers(step),
@@ -352,31 +352,37 @@ class RegistryRights:
         )
 
     def _grant_under(self, now: Configuration, registries: Registries, settings: SessionSettings) -> Grant:
-        role, step = settings.role, settings.step
-        spec = find_role(role, registries=registries)
-        resolve = self._grant_resolver(now, registries, settings)
-        # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
-        before = self._resolved
-        grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
-        self._resolved = (resolve, grant)
-        layers = self._prompt_layers_of(now, spec, settings, tools=grant.tools)
+        """Return the grant under these registries, with prompt, limits of this run, and responder."""
+        step, role = settings.step, find_role(settings.role, registries=registries)
+        grant = self._resolve(self._grant_resolver(now, registries, settings))
+        layers = self._prompt_layers_of(now, role, settings, tools=grant.tools)
         of_step = None if step is None else step.step.max_iterations
-        found = replace(
+        grant = replace(
             grant,
             prompt=compose(layers),
             max_rounds=min(limit for limit in (grant.max_rounds, self._limits.max_rounds, of_step) if limit),
             run_budget=self._limits.budget,
-            responder=None if step is not None else self._choose_responder(spec, now.registries),
+            responder=None if step is not None else self._choose_responder(role, now.registries),
         )
-        if strictest(found.budget, found.run_budget).cost is not None:
-            found = replace(
-                found,
-                models=tuple(self._look_up_price(target) for target in found.models),
-                responder=None if found.responder is None else self._look_up_price(found.responder),
+        if strictest(grant.budget, grant.run_budget).cost is not None:
+            grant = replace(
+                grant,
+                models=tuple(self._look_up_price(target) for target in grant.models),
+                responder=None if grant.responder is None else self._look_up_price(grant.responder),
             )
-        if found != self._returned:
-            self._returned = found
+        if grant != self._returned:
+            self._returned = grant
         return self._returned
+
+    def _resolve(self, resolver: partial[Grant]) -> Grant:
+        if self._resolved is not None:
+            last_resolver, grant = self._resolved
+            # All that is looked at on disk is among the arguments, so equal ones give an equal grant.
+            if last_resolver.keywords == resolver.keywords:
+                return grant
+        grant = resolver()
+        self._resolved = (resolver, grant)
+        return grant
 
     def _look_up_price(self, target: ModelTarget) -> ModelTarget:
         """Return the target with whether its price is known. That of a public provider is looked up once."""

@@ -41,20 +41,21 @@ def configured_servers(now: Configuration) -> "tuple[Configured, ...]":
 
     A server that a changed file lacks, or names otherwise, is gone at once; one that it adds is not there yet.
     """
-    found = [_configured_under(registries) for registries in now.both]
-    return tuple(server for server in found[0] if server in found[-1])
+    in_force, *changed = [_configured_under(registries) for registries in now.both]
+    return tuple(server for server in in_force if all(server in servers for servers in changed))
 
 
 def _configured_under(registries: Registries) -> "tuple[Configured, ...]":
     from chatops.mcp.servers import Configured
 
+    site, existing = registries[0], [registry for registry in registries if registry is not None]
+    may_accept_level = all(registry.may_accept_level for registry in existing)
     found: dict[str, Configured] = {}
-    for registry in registries:
-        for spec in registry.servers if registry is not None else ():
-            own = registry is not registries[0]
-            if not all(other.may_accept_level for other in registries if other is not None):
+    for registry in existing:
+        for spec in registry.servers:
+            if not may_accept_level:
                 spec = replace(spec, accept_level=SandboxLevel.BASIC)
-            sandbox = _limit_server(spec.sandbox, registries, own=own)
+            sandbox = _limit_server(spec.sandbox, registries, own=registry is not site)
             found.setdefault(spec.name, Configured(spec=spec, sandbox=sandbox))
     return tuple(found.values())
 
@@ -64,13 +65,13 @@ def _limit_server(wanted: SandboxSpec, registries: Registries, *, own: bool) -> 
 
     The site's limits are the ceiling of the user's `own` servers.
     """
-    site = registries[0]
-    given = [registry.sandbox.require for registry in registries if registry is not None and registry.sandbox]
-    keys = frozenset(model.key.env for registry in registries if registry for model in registry.models)
+    site, existing = registries[0], [registry for registry in registries if registry is not None]
+    required = [registry.sandbox.require for registry in existing if registry.sandbox is not None]
+    keys = frozenset(model.key.env for registry in existing for model in registry.models)
     return resolve(
         SandboxLayers(
             registry=wanted,
-            role=max(given, default=SandboxLevel.NONE),
+            role=max(required, default=SandboxLevel.NONE),
             site=site.sandbox if own and site is not None else None,
             keys=keys,
         )

@@ -54,9 +54,9 @@ class Toolbox:
         servers: McpServers,
         program: Sequence[Tool] = (),
     ) -> None:
-        """Build the catalog. `trust` is that in the user's own tools, `program` are those of a Python program.
+        """Build the catalog. `trust` says which of the user's own tools are loaded, `program` are a Python program's.
 
-        Raises ConfigError if one of a Python program has the name of another.
+        Raises ConfigError if a tool of a Python program has a name that is taken.
         """
         self._configuration = configuration
         self._trust = trust
@@ -66,11 +66,12 @@ class Toolbox:
         self._environ = environ
         self._memories = memories
         self._own: tuple[tuple[Item, ...], OwnTools] | None = None
-        self._inputs_source: tuple[object, ...] = ()
-        """Values from which `_built_inputs` was made last. They are compared first, which costs less than making it."""
-        self._built_inputs = self._inputs(configuration())
+        """The files of the user's own tools as loaded last, and their tools."""
+        self._depends_on: tuple[object, ...] = ()
+        """What determined `_made_of` at the last look. It is compared first, which costs less than making it."""
+        self._made_of = self._inputs(configuration())
         """What `_built` was made of."""
-        self._built = self._build(*self._built_inputs)
+        self._built = self._build(*self._made_of)
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of exactly that name, or None."""
@@ -109,10 +110,14 @@ class Toolbox:
         return self._own_tools().notices
 
     def _own_tools(self) -> "OwnTools":
-        items = self._trust.in_force.own_tools
-        if self._own is None or self._own[0] != items:
-            self._own = (items, load_own_tools(items, folder=self._paths.tools))
-        return self._own[1]
+        trusted = self._trust.in_force.own_tools
+        if self._own is not None:
+            files, tools = self._own
+            if files == trusted:
+                return tools
+        tools = load_own_tools(trusted, folder=self._paths.tools)
+        self._own = (trusted, tools)
+        return tools
 
     def settings(self) -> CatalogSettings:
         """Return what the built-in tools are made from: what the registries in force and the changed ones both say."""
@@ -136,11 +141,11 @@ class Toolbox:
 
     def _catalog(self, now: Configuration) -> Catalog:
         depends_on = (now.registries, now.changed, now.skills, self._trust.in_force.own_tools)
-        if depends_on != self._inputs_source:
+        if depends_on != self._depends_on:
             made_of = self._inputs(now)
-            if made_of != self._built_inputs:
-                self._built_inputs, self._built = made_of, self._build(*made_of)
-            self._inputs_source = depends_on
+            if made_of != self._made_of:
+                self._made_of, self._built = made_of, self._build(*made_of)
+            self._depends_on = depends_on
         return self._built
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:
@@ -225,7 +230,7 @@ def _from_package(entry: "EntryPoint") -> OwnTools:
 
 
 def _load_tools(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
-    """Return the tools that `load` gives. `module` keeps what a file only imports apart from what it defines."""
+    """Return the tools that `load` gives, of a file only those that its `module` defines, not those it imports."""
     try:
         given = load()
         tools = tuple(_find_tools(given, module=module))
@@ -262,11 +267,11 @@ def _find_tools(given: object, *, module: str) -> Iterator[FunctionTool]:
 
 def _describe_error(error: BaseException) -> str:
     """Return an error of a tool file on one line, with the line of the file that it comes from."""
-    frames = error.__traceback__
+    step = error.__traceback__
     line = error.lineno if isinstance(error, SyntaxError) else None
-    while frames is not None:
-        if frames.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
-            line = frames.tb_lineno
-        frames = frames.tb_next
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
+            line = step.tb_lineno
+        step = step.tb_next
     text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_MAX_ERROR_CHARS]
     return f"{text} (line {line})" if line else text

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from threading import Event
 
+from chatops.config.registry import Loaded
 from chatops.domain.errors import StoreError
 from chatops.models.client import warm_up
 from chatops.runtime.settings import SessionSettings
@@ -28,11 +29,11 @@ ROLE_LOOK_S = 1.0
 FILES_LOOK_S = 1.0
 """Seconds between two looks at registry and workspace while nothing else asks for them."""
 BACKUP_LOOK_S = 60.0
-"""Seconds between two looks if the store needs a backup, and nothing runs."""
+"""Seconds between two looks at whether the store needs a backup, and nothing runs."""
 SAVE_S = 2.0
-"""Seconds between two tries to save a store that could not be written when it was opened."""
+"""Seconds at least between two tries to save a store that could not be written when it was opened."""
 MAX_SAVE_S = 10.0
-"""The same while a try takes long: it opens the file, or waits for another process."""
+"""Seconds at most between two such tries. A try may take long: it opens the file, or waits for another process."""
 PORT_TIMEOUT_S = 0.3
 """Seconds to wait for one server; local ones answer quickly."""
 MAX_RESPONSE_BYTES = 64 * 1024
@@ -91,19 +92,20 @@ class Upkeep:
 
     async def _connect_servers(self) -> None:
         await asyncio.sleep(WARM_UP_AFTER_S)
-        started = before = now = self._app.open_sessions.settings, self._app.loaded
-        self._start_servers(before[0])
+        current = started_for = self._start_servers()
         while True:
             await asyncio.sleep(ROLE_LOOK_S)
-            before, now = now, (self._app.open_sessions.settings, self._app.loaded)
-            # A role that the user only passes by is not in force.
-            if now == before != started:
-                started = now
-                self._start_servers(now[0])
+            previous, current = current, (self._app.open_sessions.settings, self._app.loaded)
+            # A role that the user only passes by is not the same at two looks.
+            if current == previous and current != started_for:
+                started_for = self._start_servers()
 
-    def _start_servers(self, roles: Sequence[SessionSettings]) -> None:
-        for settings in roles:
+    def _start_servers(self) -> tuple[list[SessionSettings], Loaded]:
+        """Start the servers that the open sessions need. Return the settings and the registries that named them."""
+        needed_by = self._app.open_sessions.settings
+        for settings in needed_by:
             self._app.servers.start_for(settings)
+        return needed_by, self._app.loaded
 
     async def _offer_models(self, chat: SessionView) -> None:
         """Look for a key and for servers on this machine, and notify the user of them."""
@@ -129,14 +131,15 @@ class Upkeep:
         """Move a store that is in memory into its file, as soon as that can be written."""
         store, notify = self._app.store, self._app.open_sessions.notify
         took = 0.0
-        while before := store.unsaved:
+        while reason := store.unsaved:
+            # Tries that take long are made less often: at most 2 % of the time, up to MAX_SAVE_S.
             await asyncio.sleep(min(max(SAVE_S, 50 * took), MAX_SAVE_S))
             began = time.monotonic()
             try:
                 await asyncio.to_thread(store.save)
             except StoreError as error:
                 log.info("nothing can be saved yet: %s", error)
-                if store.unsaved != before:
+                if store.unsaved != reason:
                     notify(error.full)
             else:
                 if not store.unsaved:

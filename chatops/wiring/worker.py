@@ -156,7 +156,7 @@ class Worker:
         """Take turns that are `new`, or that go on, while there are free slots. Then wait until there may be more."""
         self._may_take[new].clear()
         looked_at, refused = set[SessionId](), dict(self._refused)
-        while self._has_room(new):
+        while self._has_room(new=new):
             but = {*self._driving, *self._refused, *looked_at}
             hint = await in_thread(partial(self._store.next_hint, self._folders, but=but, new=new))
             if hint is None:
@@ -166,17 +166,21 @@ class Worker:
                 await asyncio.sleep(self._continued_at + NEW_TURN_DELAY_S - time.monotonic())
             else:
                 self._continued_at = time.monotonic()
-            await self._drive_if_possible(hint, free=partial(self._has_room, new))
+            await self._drive_if_possible(hint, new=new)
         if self._refused != refused:
             await self._sign_life()
         if not self._leaving.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._may_take[new].wait(), HINT_LOOK_S)
 
-    def _has_room(self, new: bool) -> bool:
-        return not self._leaving.is_set() and len(self._driving) < self._slots + (not new)
+    def _has_room(self, *, new: bool) -> bool:
+        slots = self._slots if new else self._slots + 1
+        return not self._leaving.is_set() and len(self._driving) < slots
 
-    async def _drive_if_possible(self, hint: Hint, *, free: Callable[[], bool]) -> None:
+    def _refuse(self, hint: Hint, why: str) -> None:
+        self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, why)
+
+    async def _drive_if_possible(self, hint: Hint, *, new: bool) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
         try:
             opened = await in_thread(self._open_app, hint)
@@ -188,14 +192,14 @@ class Worker:
             raise
         except ChatopsError as error:
             opened, why = None, str(error).rstrip(".")
-        if opened is not None and not why and free():
+        if opened is not None and not why and self._has_room(new=new):
             task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
             self._driving[hint.session_id] = task
             return
         if opened is not None:
             await opened.aclose()
         if why:
-            self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, why)
+            self._refuse(hint, why)
 
     def _open_app(self, hint: Hint) -> App:
         """Return the application of a turn. Raises ConfigError."""
@@ -247,10 +251,10 @@ class Worker:
             wait_s = 0.0
         except ChatopsError as error:
             log.warning("session %s: %s", hint.session_id, error)
-            self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, str(error).rstrip("."))
+            self._refuse(hint, str(error).rstrip("."))
         except Exception:
             log.exception("session %s", hint.session_id)
-            self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, "it failed here, see the worker's log")
+            self._refuse(hint, "it failed here, see the worker's log")
         finally:
             with suppress(StoreError):
                 await opened.aclose()
