@@ -53,7 +53,7 @@ _NEVER_QUEUED = ("ctrl+c", "ctrl+q", "ctrl+z")
 QUIT_AGAIN_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 LEAVE_AGAIN_S = 10.0
-"""Two keys that quit within this many seconds leave a turn that runs. With less, a user has not read what that does."""
+"""Two quit keys within this many seconds quit although a turn runs. With less, a user has not read what that does."""
 _TOO_MANY, _WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
 _SHOW_ERROR_AGAIN_S = 10.0
@@ -109,14 +109,17 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
         self._quitting: asyncio.Task[None] | None = None
+        """Quits for an outside reason, see `leave`."""
         self._opener = opener
         self._clock = clock
         self._interrupted_at: float | None = None
+        """When ctrl+c was pressed last. None if not yet, or if it has copied a selection."""
         self._warned_at = -math.inf
-        """When it was said last what becomes of a running turn on leaving."""
+        """When the user was last told what becomes of a running turn on quitting."""
         self.key_order = KeyOrder(self, held=chooses)
         """Keys that wait for what an earlier one opens, and at first for the session picker."""
         self._leaving = False
+        """True once the app is closing, for whatever reason."""
         self._attention = Attention(self._write, enabled=notifications)
         self.failure: ChatopsError | None = None
         """The reason why no session could be opened."""
@@ -137,6 +140,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._shown_above: set[str] = set()
         """Notices that were shown above the message field, which need no toast over a later dialog."""
         self._settings_problem = problem
+        self._use_theme(theme)
+
+    def _use_theme(self, theme: str) -> None:
         if theme and theme not in self.themes.names:
             self._settings_problem = f"settings.yaml: there is no theme {theme}. /theme lists them."
             theme = ""
@@ -487,7 +493,6 @@ def _raised_at(error: BaseException) -> tuple[CodeType | None, int]:
 
 
 def _log_file_words() -> str:
-    """Return a sentence that names the log file."""
     files = [
         handler.baseFilename for handler in logging.getLogger().handlers if isinstance(handler, logging.FileHandler)
     ]

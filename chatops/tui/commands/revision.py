@@ -169,7 +169,6 @@ def opening_messages(context: Context) -> list[UserMessage]:
 
 
 def _user_messages(context: Context) -> list[UserMessage]:
-    """Return the user's messages of the session, newest first."""
     messages = context.session.snapshot().messages
     return [message for message in reversed(messages) if isinstance(message, UserMessage)]
 

@@ -132,6 +132,5 @@ async def _cancel_run(context: Context, rest: str) -> Replies:
 
 
 def _split_first_word(text: str) -> tuple[str, str]:
-    """Return the first word and the rest."""
     words = text.split(maxsplit=1)
     return (words[0] if words else "", words[1].strip() if len(words) > 1 else "")

@@ -247,7 +247,6 @@ class AllPendingScreen(CallsDialog):
         return () if review is None or isinstance(review, str) else review.changes
 
     def _applicable(self, item: ListedCall) -> tuple[str, ...]:
-        """Return the paths of the changes that can be applied."""
         return tuple(change.path for change in self._changes_of(item) if not change.conflict)
 
     def _ticked(self, item: ListedCall) -> tuple[str, ...]:
@@ -402,6 +401,5 @@ class AllPendingScreen(CallsDialog):
 
 
 def _age(seconds: float) -> str:
-    """Return how old a call is, in the largest unit that fits."""
     fitting = (f"{int(seconds // size)} {unit} ago" for size, unit in _UNITS_OF_AGE if seconds >= size)
     return next(fitting, "just now")

@@ -239,7 +239,6 @@ class KeyGate:
             self._note_miss(press.key if press is not None else "", now)
 
     def _hold_seconds(self, key: str) -> float:
-        """Return the seconds for which a key is held."""
         may_repeat = self._repeats or (self.last is not None and self.last.key == key)
         return REPEAT_S if may_repeat else STROKE_S
 

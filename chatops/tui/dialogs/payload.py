@@ -161,7 +161,6 @@ class PayloadView(ScrollView, can_focus=False):
         return line if 0 <= line < self.scrollable_content_region.height else None
 
     def _row_at(self, line: int) -> int:
-        """Return the index of the row that a line belongs to."""
         return max(0, bisect_right(self._starts, line) - 1)
 
     def show_row(self, index: int) -> None:

@@ -430,7 +430,6 @@ class ChatScreen(ErrorBoundary, FrameHook):
                 self._dialogs.open()
 
     def _show_pending_if_asked(self) -> None:
-        """Act on ctrl+g that was pressed while the session was being opened."""
         asked, self._pending_asked = self._pending_asked, False
         if asked:
             self.action_pending()

@@ -167,7 +167,6 @@ class DecisionDialogs:
         self._screen.post_message(RefreshNeeded())
 
     def _all_questions_postponed(self) -> bool:
-        """Return True if the user has postponed all questions of servers."""
         return self._postponed_questions.issuperset(asked.question.id for asked in self._questions)
 
     def _open_approval(self, current: OpenSession) -> None:

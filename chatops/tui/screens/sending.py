@@ -334,7 +334,6 @@ class SendingPresenter:
             self._marked = min(later, len(queued) - 2)
 
     async def _resume_queue(self) -> None:
-        """Send a queue that is on hold."""
         current = self._current
         if current is not None and current.session.snapshot().queued and not current.follows:
             await current.owned("The queue was not sent").queue.resume()

@@ -22,7 +22,8 @@ from chatops.tui.transcript.lines import GUTTER, PROSE, prefixed, strips_of, sty
 
 _LONGEST_PARSED = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
-_OPENING_FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
+_OPENING_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
+"""A fence and the language after it, of a segment that is a code block."""
 MAX_LINES = 3_000
 """Maximum drawn lines kept of one answer, roughly 5 MB. A single longer segment is kept in full."""
 _MAX_TAIL_LINES, _MAX_TAIL_CHARS = 60, 6_000
@@ -55,16 +56,16 @@ class MarkdownSegmenter:
         self.closed: list[MarkdownSegment] = []
         self.tail = ""
         """The open segment, including an incomplete last line."""
-        self._scanned = 0
-        """End of the complete lines of the buffer that have been scanned."""
         self.tail_gap = True
         """True if an empty line precedes the open segment."""
+        self._scanned = 0
+        """End of the lines of `tail` that have been scanned, all of them complete."""
         self._reset()
 
     def _reset(self) -> None:
         """Start a segment."""
         self._lines = 0
-        """Number of its lines, without empty ones."""
+        """Number of its lines; outside of code, empty ones do not count."""
         self._after_blank = False
         """True if the last line was empty."""
         self._in_list = False
@@ -97,7 +98,7 @@ class MarkdownSegmenter:
             self._scanned = stop
             self._read_line(self.tail[start : stop - 1].rstrip("\r"), start, stop)
             if self._scanned == 0:
-                # A cut has removed the start of the buffer, up to this line or further.
+                # A cut has removed the start of `tail`, up to this line or further.
                 end = self.tail.rfind("\n") + 1
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class MarkdownSegmenter:
         self._cut_lines(len(self.tail), gap=True)
 
     def _read_line(self, line: str, start: int, stop: int) -> None:
-        """Read the line of the buffer from `start` to `stop`. Cut the segment before it if another one starts."""
+        """Read the line of `tail` from `start` to `stop`. Cut the segment before it if another one starts."""
         if self._fence:
             self._read_code_line(line, stop)
             return
@@ -222,7 +223,7 @@ def _close_inline(line: str) -> str:
     if opened:
         line = line + opened if line[start:].strip() else line[: start - len(opened)]
     if line.count("**") % 2 and (bold := _OPEN_BOLD.search(line)) is not None:
-        text = bold[0][2:].rstrip("* ")
+        text = bold[0].removeprefix("**").rstrip("* ")
         line = line[: bold.start()] + (f"**{text}**" if text else "")
     return line
 
@@ -267,7 +268,7 @@ def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     if opening is None:
         drawn = _renderer[0].markdown_lines(source, width=width, theme=theme)
         return drawn
-    fence, language = opening[1] or opening[3], opening[2] or opening[4] or ""
+    fence, language = opening.groups()
     lines = body.split("\n")
     end = lines[-1].strip()
     if len(end) >= len(fence) and set(end) == {fence[0]}:
@@ -306,7 +307,6 @@ class SegmentLines(Sequence[Strip]):
         self.kept = 0
 
     def __len__(self) -> int:
-        """Return the number of lines of all segments."""
         return self._starts[-1]
 
     @overload
@@ -324,8 +324,7 @@ class SegmentLines(Sequence[Strip]):
             raise IndexError(at)
         number = bisect_right(self._starts, at) - 1
         lines, place = self._cached_lines(number), at - self._starts[number]
-        # The Markdown renderer has just been imported and everything is about to be redrawn: the segment may have fewer
-        # lines.
+        # The segment may have fewer lines now, drawn by a Markdown renderer that has just been imported.
         return lines[place] if place < len(lines) else Strip([])
 
     def _cached_lines(self, number: int) -> list[Strip]:

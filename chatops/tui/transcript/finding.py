@@ -24,7 +24,7 @@ from chatops.tui.transcript.card import parsed_arguments
 from chatops.tui.transcript.lines import marked
 
 _CURRENT = Style(reverse=True, bold=True)
-"""The style of the place that is shown."""
+"""The style of the place that the search has brought into view."""
 
 
 def copied_text(block: Block, capabilities: Capabilities = NO_CAPABILITIES) -> str:
@@ -124,13 +124,13 @@ class TextSearch:
 
     def place(self, number: int) -> tuple[str, int]:
         """Return the block of a place, and the number of the place within the block."""
-        at = bisect_right(self._starts, number) - 1
-        return self._ids[at], number - self._starts[at]
+        nth = bisect_right(self._starts, number) - 1
+        return self._ids[nth], number - self._starts[nth]
 
     def count_in(self, block_id: str) -> int:
         """Return the number of places in a block."""
-        at = self._ids.index(block_id)
-        return self._starts[at + 1] - self._starts[at]
+        nth = self._ids.index(block_id)
+        return self._starts[nth + 1] - self._starts[nth]
 
     def last_up_to(self, index: int) -> int:
         """Return the last place in the blocks of the transcript up to `index`, else the first place."""

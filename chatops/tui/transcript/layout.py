@@ -90,7 +90,7 @@ class BlockLayout:
     def __init__(self) -> None:
         self.entries: list[LaidOutBlock] = []
         self.index: dict[str, int] = {}
-        """The place of each entry in `entries`, by the id of its block."""
+        """The index of each entry in `entries`, by the id of its block."""
         self.width = 0
         """Columns that blocks are drawn for; 0 and no theme until `restyle`."""
         self.theme: BlockTheme | None = None
@@ -141,13 +141,15 @@ class BlockLayout:
             self.index[block.id] = index
         else:
             self._reindex()
-        self.sum_from(min(index, self._fold_around(index)[0]))
+        first, _ = self._fold_around(index)
+        self.sum_from(min(index, first))
 
     def remove(self, index: int) -> None:
         """Remove an entry."""
         del self.entries[index]
         self._reindex()
-        self.sum_from(min(index, self._fold_around(index)[0]))
+        first, _ = self._fold_around(index)
+        self.sum_from(min(index, first))
 
     def restyle(self, *, width: int, theme: BlockTheme) -> None:
         """Discard all drawings. Entries are drawn for `width` and `theme` when they come into view."""
@@ -268,9 +270,9 @@ class BlockLayout:
     def _sum(self, first: int, end: int) -> None:
         """Append where the entries end from `first` up to `end`. `_starts` holds the start of `first` at its end."""
         total = self._starts[first]
-        for place in range(first, end):
-            entry = self.entries[place]
-            entry.gap = 0 if place == 0 or entry.folded or _no_gap_between(self.entries[place - 1], entry) else 1
+        for index in range(first, end):
+            entry = self.entries[index]
+            entry.gap = 0 if index == 0 or entry.folded or _no_gap_between(self.entries[index - 1], entry) else 1
             total += entry.gap + entry.height
             self._starts.append(total)
 
@@ -326,10 +328,10 @@ class BlockLayout:
         return sum(1 + len(line) // room for line in block.text.split("\n"))
 
     def _reindex(self) -> None:
-        self.index = {entry.block.id: place for place, entry in enumerate(self.entries)}
+        self.index = {entry.block.id: index for index, entry in enumerate(self.entries)}
 
 
 def _no_gap_between(above: LaidOutBlock, below: LaidOutBlock) -> bool:
     """Return True for two cards that are not open, of which the upper one has a single line: they stand together."""
-    cards = isinstance(above.block, ToolCardBlock) and isinstance(below.block, ToolCardBlock)
-    return cards and not above.expanded and not below.expanded and above.height <= 1
+    are_cards = isinstance(above.block, ToolCardBlock) and isinstance(below.block, ToolCardBlock)
+    return are_cards and not (above.expanded or below.expanded) and above.height <= 1

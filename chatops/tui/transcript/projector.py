@@ -143,7 +143,7 @@ class Projector:
     def _take_event(self, event: Event, *, at: float = 0.0) -> list[Op]:
         match event:
             case TurnStarted() | TurnCorrected():
-                return self._user_spoke(event)
+                return self._message_arrived(event)
             case TextDelta() | ReasoningDelta():
                 return self._grow(event)
             case ThoughtFinished():
@@ -201,7 +201,7 @@ class Projector:
                 block = self.blocks.get(key)
                 return [self._put(replace(block, text=text))] if isinstance(block, NoticeBlock) else []
 
-    def _user_spoke(self, event: TurnStarted | TurnCorrected) -> list[Op]:
+    def _message_arrived(self, event: TurnStarted | TurnCorrected) -> list[Op]:
         if isinstance(event, TurnCorrected):
             self._is_command = False
             correction = UserBlock(id=event.id, text=event.text, files=event.files, role=event.role)
@@ -214,6 +214,7 @@ class Projector:
             title = self._run_turns.setdefault(event.id, default if event.model else "")
             if title:
                 return [self._put(StepBlock(id=block_id, title=title, text=event.text))]
+            # A gate: its message names it.
             return [self._put(StepBlock(id=block_id, title=event.text.removeprefix(_OUR_PREFIX)))]
         if not event.model:
             # Of an undo, only its question and its result are shown.
@@ -266,7 +267,6 @@ class Projector:
         return self._remove(f"{thought}.reasoning")
 
     def _first_card(self, round_id: str) -> str:
-        """Return the first card of a round, or an empty string."""
         card = self._first_cards.get(round_id, "")
         return card if card in self.blocks else ""
 
@@ -341,7 +341,10 @@ class Projector:
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_growing(self, answer: str) -> list[Op]:
-        """Close the text of a stopped reply, which gets no ThoughtFinished. Reasoning alone is removed."""
+        """Close the text of a stopped reply, which gets no ThoughtFinished. Reasoning alone is removed.
+
+        `answer` is what is stored of the reply; empty if that is not known.
+        """
         ops: list[Op] = []
         has_answer = any(isinstance(self.blocks.get(key), AnswerBlock) for key in self._growing)
         for key in list(self._growing):
@@ -372,9 +375,10 @@ class Projector:
 
 
 def _end_block(event: TurnFinished, step: str | None) -> NoticeBlock | None:
-    """Return the line under a turn that was stopped or reached a limit, or an attempt at `step` that was not accepted.
+    """Return the line under a turn that was stopped or reached a limit, or an attempt at a step that was not accepted.
 
-    None if a notice gives the reason already. A failed turn of a chat always has one.
+    `step` is the title of the step, empty for a gate, None in a chat. Returns None if a notice gives the reason
+    already. A failed turn of a chat always has one.
     """
     block = NoticeBlock(id=f"{event.id}.end", text=event.detail, advice=event.advice if step is None else "")
     match event.result:

@@ -44,10 +44,10 @@ from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
 from chatops.tui.transcript.layout import LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, indented, strips_of
 from chatops.tui.transcript.sign import Sign, progress_text
-from chatops.tui.transcript.viewport import MAX_ROWS_AFTER, Viewport
+from chatops.tui.transcript.viewport import MAX_ROWS_AFTER, Place, Viewport
 
 _MAX_MOVES = 4
-"""How often the view is moved to a place that moves with the heights of the blocks above it. Two are usual."""
+"""How often the view is moved to a line that moves with the heights of the blocks above it. Two are usual."""
 
 
 class Transcript(Viewport, Moving):
@@ -252,12 +252,8 @@ class Transcript(Viewport, Moving):
     def line_at(self, y: int) -> Strip | None:
         """Return line `y`, with the frame of this moment if something moves in it."""
         layout, strip = self._blocks_layout, super().line_at(y)
-        theme = layout.theme
-        if (
-            theme is None
-            or not (self._running_calls or self._progress or self.rows_after)
-            or y not in self._moving_lines()
-        ):
+        theme, any_moves = layout.theme, bool(self._running_calls or self._progress or self.rows_after)
+        if theme is None or not any_moves or y not in self._moving_lines():
             return strip
         frame = frame_at(self._clock(), theme.spinner)
         if y >= layout.height:
@@ -324,12 +320,10 @@ class Transcript(Viewport, Moving):
                 assert_never(never)
 
     def _entry(self, block_id: str) -> LaidOutBlock | None:
-        """Return the laid out block with this id, or None."""
         index = self._blocks_layout.index.get(block_id)
         return self._blocks_layout.entries[index] if index is not None else None
 
     def _block(self, block_id: str) -> Block | None:
-        """Return the block with this id, or None."""
         return entry.block if (entry := self._entry(block_id)) is not None else None
 
     # The selected block
@@ -525,16 +519,20 @@ class Transcript(Viewport, Moving):
             places = self._drawn_places(search, index)
         # A card names its subject twice, in its first line and below: the last places agree.
         line, nth = places[max(0, len(places) - search.count_in(block_id) + number)] if places else (0, 0)
-        # Blocks above get their real heights as they come into view, and move the place.
+        self._scroll_to_line(index, line)
+        self._shown_place = (block_id, line, nth)
+        self.refresh()
+
+    def _scroll_to_line(self, index: int, line: int) -> None:
+        """Bring a line of a block into view, with a third of the view above it."""
+        layout, entry = self._blocks_layout, self._blocks_layout.entries[index]
+        # Blocks above get their real heights as they come into view, and move the line.
         for _ in range(_MAX_MOVES):
             y, top = layout.start(index) + line, self.scroll_offset.y
             if top <= y < top + self.size.height and entry.drawn_width:
                 break
-            self._show_changes(place=(block_id, line))
-            # A third of the view is above it.
+            self._show_changes(place=Place(entry.block.id, line))
             self.scroll_to(y=layout.start(index) + line - self.size.height // 3, animate=False, immediate=True)
-        self._shown_place = (block_id, line, nth)
-        self.refresh()
 
     def _expand(self, block_id: str, *, expanded: bool) -> None:
         if (entry := self._entry(block_id)) is not None:

@@ -47,6 +47,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -76,6 +77,15 @@ MAX_ROWS_AFTER = 2
 """Maximum of `Viewport.rows_after`: a line, and the empty line before it."""
 _HEIGHTS_AHEAD = 3
 """Heights of the view that are drawn ahead above and below it."""
+
+
+class Place(NamedTuple):
+    """A scroll position."""
+
+    block_id: str
+    """The block at the top of the view; empty without blocks."""
+    lines_above: int
+    """Lines of that block above the view."""
 
 
 class Viewport(ErrorBoundary, ScrollView, can_focus=True):
@@ -139,15 +149,14 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         spinner = SPINNER if getattr(self.app, "moves", True) else ""
         return replace(theme, base=self.rich_style, spinner=spinner)
 
-    def _place(self) -> tuple[str, int]:
-        """Return the block at the top of the view and how many of its lines are above the view."""
+    def _place(self) -> Place:
         layout = self._blocks_layout
         if not layout.entries:
-            return "", 0
+            return Place("", 0)
         index = layout.index_at(self.scroll_offset.y)
-        return layout.entries[index].block.id, self.scroll_offset.y - layout.start(index)
+        return Place(layout.entries[index].block.id, self.scroll_offset.y - layout.start(index))
 
-    def _show_changes(self, *, place: tuple[str, int] | None = None) -> None:
+    def _show_changes(self, *, place: Place | None = None) -> None:
         """Update what is in view, then the virtual size, then scroll to `place`; left out: to where the view is."""
         if not self._measure():
             return
@@ -160,9 +169,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             self.set_reactive(Viewport.virtual_size, Size(layout.width, self._height()))
             if self.following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-            elif place[0] in layout.index:
-                index = layout.index[place[0]]
-                top = layout.start(index) + min(place[1], max(0, layout.entries[index].height - 1))
+            elif place.block_id in layout.index:
+                index = layout.index[place.block_id]
+                top = layout.start(index) + min(place.lines_above, max(0, layout.entries[index].height - 1))
                 self.scroll_to(y=top, animate=False, immediate=True, force=True)
             else:
                 self.scroll_y = self.validate_scroll_y(self.scroll_y)
@@ -218,15 +227,15 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if changed:
             self.refresh(*changed)
 
-    def _draw_view(self, place: tuple[str, int]) -> None:
+    def _draw_view(self, place: Place) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
         layout = self._blocks_layout
         needed, changed = self.size.height + 1, list[int]()
-        if self.following or place[0] not in layout.index:
+        if self.following or place.block_id not in layout.index:
             order: Iterable[int] = range(len(layout.entries) - 1, -1, -1)
         else:
-            needed += place[1]
-            order = range(layout.index[place[0]], len(layout.entries))
+            needed += place.lines_above
+            order = range(layout.index[place.block_id], len(layout.entries))
         for index in order:
             if layout.ensure(index):
                 changed.append(index)
@@ -287,7 +296,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         return [strip.crop(*crop.column_span) for strip in strips]
 
     def _drawn(self, rows: Iterable[int]) -> list[Strip]:
-        """Return rows of the view with what is drawn over them."""
+        """Return rows of the view: lines as wide as it, with marks and then the selection drawn over them."""
         top, width, base = self.scroll_offset.y, self.size.width, self._base_style
         blank = Strip([Segment(" " * width, base)], width)
         strips = [blank if strip is None else strip for strip in (self.line_at(top + y) for y in rows)]
