@@ -40,8 +40,10 @@ MAX_INDEX = 64_000_000
 """Bytes; a longer file cannot be judged."""
 
 _SUBMODULE = 0o160000
+_EXTENDED = 0x4000
+"""Flag of an entry of the index that has more flags."""
 _LONGEST_PATH = 0xFFF
-"""The longest path whose length an entry of the index states."""
+"""The longest path whose length an entry of the index states, which is also the mask of the length in the flags."""
 _NOT_BELOW = frozenset({"", ".", "..", ".git"})
 """Parts of a path that leads out of a work tree."""
 _OBJECT_FORMAT = "extensions.objectformat"
@@ -94,7 +96,7 @@ _SAFE_CONFIG = (
     ("index.threads", "1"),
 )
 """Settings on the command's environment; they override those of the repository and of the user."""
-_READ_FILES = frozenset({"diff", "grep"})
+_READS_WORK_TREE = frozenset({"diff", "grep"})
 """Subcommands that show the content of files in the work tree, besides committed content."""
 _SAFE_OPTIONS = {
     # Only the flag wins over the `ignore` of .gitmodules. In a submodule git obeys the configuration of that.
@@ -135,11 +137,8 @@ def why_not_harmless(cwd: Path, *, program: str, workspace: Path) -> str:
         if _version(program, os.stat(program).st_mtime_ns) < OLDEST:
             return f"{program} is older than {OLDEST[0]}.{OLDEST[1]} and cannot ignore bare repositories"
         repository = find_repository(cwd)
-        if reason := _location_risk(repository, workspace=workspace):
-            return reason
-        return (
-            _config_risk(repository) or _hooks_risk(repository) or _index_risk(repository, tracked_entries(repository))
-        )
+        reason = _location_risk(repository, workspace=workspace) or _config_risk(repository) or _hooks_risk(repository)
+        return reason or _index_risk(repository, tracked_entries(repository))
     except _NotAWorkTreeError as error:
         return str(error)
     except (OSError, ValueError, IndexError):
@@ -183,7 +182,7 @@ def without_programs(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ..
     excluded: list[str] = []
     try:
         repository = find_repository(cwd)
-        if argv[1] in _READ_FILES:
+        if argv[1] in _READS_WORK_TREE:
             excluded = [f":(exclude,top,literal){path}" for path in _sensitive_paths(repository)]
     except (_NotAWorkTreeError, OSError, ValueError, IndexError) as error:
         raise ToolFailedError("The repository has changed since the check. The command was not run.") from error
@@ -364,11 +363,13 @@ def _index_entries(data: bytes, *, width: int) -> Iterator[Tracked]:
     version = int.from_bytes(data[4:8], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
-    at, path = 12, b""
+    at, path = 12, b""  # after the header
     for _ in range(int.from_bytes(data[8:12], "big")):
-        # At offset 24 the mode, at 40 the object's id, then two bytes of flags: bit 0x40 says that two more follow.
+        # At offset 24 the mode, at 40 the object's id, then two bytes of flags, and two more if the entry is extended.
         mode = int.from_bytes(data[at + 24 : at + 28], "big")
-        start = at + 42 + width + 2 * bool(data[at + 40 + width] & 0x40)
+        flags_at = at + 40 + width
+        flags = int.from_bytes(data[flags_at : flags_at + 2], "big")
+        start = flags_at + (4 if flags & _EXTENDED else 2)
         kept = 0
         if version == 4:
             cut, start = _read_number(data, start)
@@ -376,8 +377,7 @@ def _index_entries(data: bytes, *, width: int) -> Iterator[Tracked]:
         end = data.index(b"\0", start)
         path = path[:kept] + data[start:end]
         # Git takes the length from the entry, and looks for the next entry behind it.
-        stated = int.from_bytes(data[at + 40 + width : at + 42 + width], "big") & _LONGEST_PATH
-        if kept < 0 or stated != min(len(path), _LONGEST_PATH):
+        if kept < 0 or flags & _LONGEST_PATH != min(len(path), _LONGEST_PATH):
             raise ValueError("not an index")
         # Git makes no such entries, but follows them. A shared index leaves names out, a sparse one names folders.
         if path and not _NOT_BELOW.isdisjoint(os.fsdecode(path).removesuffix("/").casefold().split("/")):

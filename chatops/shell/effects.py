@@ -1,7 +1,7 @@
 """Effects of a shell command, as far as its words tell: programs, files written, hosts, dangers, needs.
 
-The dialog shows it, the sandbox learns from it what a call will lack, and restricting rules match every program in it.
-It never permits anything: a program can always do more than its words say.
+The dialog shows them, the sandbox learns from them what a call will lack, and restricting rules match every program.
+They never permit anything: a program can always do more than its words say.
 """
 
 import re
@@ -189,8 +189,8 @@ class _Collector:
             for variable in (word.partition("=")[0] for word in argv[1:]):
                 if _STEERING_VARIABLE.fullmatch(variable):
                     self._warn(Danger.STEERS, variable, name_span)
-        text = programs.program_text(name, words)
-        if not programs.loads_nothing(name, argv) and not (text is not None and programs.runs_shell_text(name)):
+        runs_shell_text = programs.runs_shell_text(name) and programs.program_text(name, words) is not None
+        if not runs_shell_text and not programs.loads_nothing(name, argv):
             self.loaders.append(name)
         self._collect_inner(name, words, reads_pipe=reads_pipe, depth=depth, at=at)
 
@@ -242,9 +242,8 @@ class _Collector:
             self._warn(Danger.HOME, source or name, span)
 
     def _collect_files(self, name: str, argv: Sequence[str], *, span: Span) -> None:
-        operands = [
-            word for word in programs.operands_of(argv, programs.VALUE_WORDS.get(name, frozenset())) if word != "{}"
-        ]
+        valued = programs.FILE_VALUED.get(name, frozenset())
+        operands = [word for word in programs.operands_of(argv, valued) if word != "{}"]
         if name in programs.FIRST_IS_NO_FILE:
             operands = operands[1:]
         if name in programs.WRITES_OPERANDS:
@@ -252,13 +251,13 @@ class _Collector:
         elif name in programs.WRITES_LAST:
             self.writes += [word for word in operands[-1:] if not _REMOTE_PATH.fullmatch(word)]
         elif name in ("sed", "perl", "gsed") and any(programs.changes_in_place(word) for word in argv[1:]):
-            self.writes += operands[1:]
+            self.writes += operands[1:]  # the first is the script
         elif name == "dd":
             self.writes += [word[3:] for word in argv if word.startswith("of=")]
         elif name == "tar" and len(argv) > 1 and programs.creates_archive(argv[1]):
-            self.writes += operands[1:2] if not argv[1].startswith("-") else operands[:1]
-        flags = programs.OUTPUT_FLAGS.get(name, frozenset())
-        self.writes += programs.flag_values(argv, flags)
+            # Flags without a dash are the first operand.
+            self.writes += operands[:1] if argv[1].startswith("-") else operands[1:2]
+        self.writes += programs.flag_values(argv, programs.OUTPUT_FLAGS.get(name, frozenset()))
         if name in programs.DELETES or (name == "find" and "-delete" in argv):
             self._warn(Danger.DELETES, name, span)
 
@@ -266,7 +265,9 @@ class _Collector:
         if name in programs.FETCHES or name in programs.REACHES_OUT:
             web = _web_hosts(argv)
             targets = list(web)
-            operands = programs.operands_of(argv, programs.HOST_VALUED | programs.OUTPUT_FLAGS.get(name, frozenset()))
+            operands = programs.operands_of(
+                argv, programs.NETWORK_VALUED | programs.OUTPUT_FLAGS.get(name, frozenset())
+            )
             if name in programs.HOST_FIRST:
                 targets = [word.rpartition("@")[2] for word in operands[:1]]
             elif name in ("scp", "rsync", "sftp"):

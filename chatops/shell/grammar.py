@@ -308,13 +308,9 @@ class _Reader:
         # The grammar takes the descriptor of a here-string for a word.
         if any(_DESCRIPTOR.match(self.command, word.span[0]) for word in words):
             self.unclear = _NOT_UNDERSTOOD
-        # The keyword `time` takes -p alone, and only first. Bash runs any other option, or a later -p, as a program.
-        timed_words = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
-        name = next((text for text in timed_words if not _ASSIGNMENT.match(text)), "")
-        quoted = any(_ASSIGNMENT.match(word.text or "") and not _ASSIGNMENT.match(word.source) for word in words)
-        time_is_odd = words[0].source == "time" and (late or quoted or name.startswith("-") or name in RESERVED)
-        if words[0].source in RESERVED - {"time"} or time_is_odd:
-            self.unclear = f"{words[0].source} is not understood"
+        first = words[0].source
+        if first in RESERVED and (first != "time" or late or not _is_plain_time(words)):
+            self.unclear = f"{first} is not understood"
         self.programs.append(Program(tuple(words), tuple(assigned), piped))
 
     def _keep_late_words(self, statement: "Node") -> None:
@@ -391,6 +387,17 @@ class _Reader:
         if self._starts is None:
             return node.start_byte, node.end_byte
         return bisect_left(self._starts, node.start_byte), bisect_left(self._starts, node.end_byte)
+
+
+def _is_plain_time(words: list[Word]) -> bool:
+    """Return True if bash reads these words after the keyword `time` as the grammar does.
+
+    The keyword takes -p alone, and only first. Bash runs any other option, or a later -p, as a program.
+    """
+    timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
+    name = next((text for text in timed if not _ASSIGNMENT.match(text)), "")
+    quoted = any(_ASSIGNMENT.match(word.text or "") and not _ASSIGNMENT.match(word.source) for word in words)
+    return not (quoted or name.startswith("-") or name in RESERVED)
 
 
 def _redirects(statement: "Node") -> Iterator["Node"]:

@@ -43,11 +43,12 @@ class Harmless:
     text_operands: int = 0
     """Number of leading operands that are text and not files."""
     max_operands: int | None = None
+    """None: any number."""
     numbers: bool = False
     """True if ``-5`` is a number."""
     single_dash_words: bool = False
     """True if flags are whole words (find)."""
-    text: bool = False
+    prints_only: bool = False
     """True for a program that prints its arguments and touches nothing."""
 
 
@@ -190,7 +191,7 @@ _PYTEST = Harmless(
 _SUMS = Harmless(flags=_letters("btzw") | _words("--quiet --status --text --binary --tag"))
 
 PROGRAMS: dict[str, Harmless] = {
-    **dict.fromkeys("echo true false basename dirname seq".split(), Harmless(text=True)),
+    **dict.fromkeys("echo true false basename dirname seq".split(), Harmless(prints_only=True)),
     "pwd": Harmless(flags=_letters("LP"), max_operands=_NO_OPERANDS),
     "whoami": Harmless(max_operands=_NO_OPERANDS),
     "uname": Harmless(flags=_letters("asnrvmpio"), max_operands=_NO_OPERANDS),
@@ -323,13 +324,17 @@ def is_interpreter(name: str) -> bool:
 
 def reader_word_count(argv: Sequence[str]) -> int:
     """Return how many leading words name a program (and its sub-command) that is known to only read; 0: none."""
+    _, count = _known_reader(argv)
+    return count
+
+
+def _known_reader(argv: Sequence[str]) -> tuple[Harmless | None, int]:
+    """Return the program or sub-command that is known to only read, and how many words name it; None and 0 if none."""
     words = launched(tuple(argv))
-    if not words:
-        return 0
-    skipped = len(argv) - len(words)
-    if words[0] == "git":
-        return skipped + 2 if len(words) > 1 and words[1] in GIT else 0
-    return skipped + 1 if words[0] in PROGRAMS else 0
+    named, programs = (words[1:], GIT) if words[:1] == ("git",) else (words, PROGRAMS)
+    if not named or named[0] not in programs:
+        return None, 0
+    return programs[named[0]], len(argv) - len(named) + 1
 
 
 def runs_its_arguments(argv: Sequence[str]) -> bool:
@@ -351,15 +356,11 @@ def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
 
 def file_words(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the words that a known reader takes as files: operands, and values of its flags, also attached ones."""
-    words = tuple(argv)[reader_word_count(argv) :]
-    started = launched(tuple(argv))
-    program = (GIT.get(started[1]) if started[:1] == ("git",) and len(started) > 1 else None) or (
-        PROGRAMS.get(started[0]) if started else None
-    )
+    program, count = _known_reader(argv)
     if program is None:
         return ()
     arguments = _Arguments(program=program, cwd="/")
-    arguments.accept(words)
+    arguments.accept(argv[count:])
     return (*arguments.operands, *arguments.values)
 
 
@@ -402,7 +403,7 @@ class _Arguments:
 
     def accept(self, tail: Sequence[str]) -> bool:
         """Return True if every flag is listed and every operand and value stays inside."""
-        if self.program.text:
+        if self.program.prints_only:
             return True
         words = list(tail)
         while words:

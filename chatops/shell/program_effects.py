@@ -1,7 +1,7 @@
 """Effects of well-known programs (what they write, delete, contact, need and load), from their manual pages.
 
-The dialog shows it before an approval. A program that is missing here is shown by its words alone, so a gap in a table
-hides nothing and permits nothing.
+The dialog shows them before an approval. A program that is missing here is shown by its words alone, so a gap in a
+table hides nothing and permits nothing.
 """
 
 import re
@@ -92,7 +92,7 @@ OUTPUT_FLAGS: dict[str, frozenset[str]] = {
     **dict.fromkeys("gcc cc clang g++ c++ clang++ ld rustc tcc".split(), _words("-o")),
 }
 """Flags of programs whose value is a file that they write."""
-VALUE_WORDS: dict[str, frozenset[str]] = {
+FILE_VALUED: dict[str, frozenset[str]] = {
     "touch": _words("-d -r -t"),
     "truncate": _words("-s -r"),
     "mkdir": _words("-m"),
@@ -128,7 +128,8 @@ GIT_DISCARDS: dict[str, frozenset[str]] = {
 FETCHES = _words("curl wget aria2c http https xh lynx")
 REACHES_OUT = _words("ssh scp sftp mosh telnet nc ncat netcat socat ftp ping dig nslookup host traceroute whois rsync")
 HOST_FIRST = _words("ssh mosh telnet nc ncat netcat ftp ping dig nslookup host traceroute")
-HOST_VALUED = _words("-p -i -l -o -F -J -L -R -D -b -c -e -W -w -s -q -P")
+"""Programs whose first operand is a host."""
+NETWORK_VALUED = _words("-p -i -l -o -F -J -L -R -D -b -c -e -W -w -s -q -P")
 PACKAGE_MANAGERS = _words(
     "pip pip3 pipx uv uvx poetry pdm hatch rye npm npx pnpm bun yarn cargo go gem bundle composer docker podman apt"
     " apt-get dnf apk brew"
@@ -298,6 +299,10 @@ def _unknown(words: Sequence[Word]) -> Word:
     return Word(None, "", (words[0].span[0], words[-1].span[1]))
 
 
+def _word_at(words: Sequence[Word], at: int) -> Word:
+    return words[at] if at < len(words) else _unknown(words)
+
+
 def _join_operands(name: str, words: Sequence[Word]) -> Word | None:
     """Return the operands as one text. Those after ``:::`` are commands only if no command precedes it."""
     rest = list(words[1:])
@@ -328,18 +333,16 @@ def _shell_text(words: Sequence[Word]) -> Word | None:
         if option is None:
             return _unknown(words)
         if option in ("-", "--") or option[:1] not in ("-", "+"):
-            at += option in ("-", "--")
+            at += 1 if option in ("-", "--") else 0
             break
         at += 1
         if option.startswith("--"):
-            at += option in _SHELL_VALUED
+            at += 1 if option in _SHELL_VALUED else 0
         else:
             has_text = has_text or "c" in option
             # Each -o and -O takes a word.
             at += option.lower().count("o")
-    if not has_text:
-        return None
-    return words[at] if at < len(words) else _unknown(words)
+    return _word_at(words, at) if has_text else None
 
 
 def _flag_text(words: Sequence[Word], flags: str, valued: str, long: frozenset[str], *, anywhere: bool) -> Word | None:
@@ -357,18 +360,18 @@ def _flag_text(words: Sequence[Word], flags: str, valued: str, long: frozenset[s
         if option.startswith("--"):
             name, attached, value = option.partition("=")
             if name in long:
-                return Word(value, "", word.span) if attached else words[at] if at < len(words) else _unknown(words)
+                return Word(value, "", word.span) if attached else _word_at(words, at)
             continue
-        place = next((place for place, letter in enumerate(option) if letter in flags + valued), None)
-        if place is None:
+        index = next((index for index, letter in enumerate(option) if letter in flags + valued), None)
+        if index is None:
             continue
-        value = option[place + 1 :]
-        if option[place] in flags:
-            return Word(value, "", word.span) if value else words[at] if at < len(words) else _unknown(words)
+        letter, value = option[index], option[index + 1 :]
+        if letter in flags:
+            return Word(value, "", word.span) if value else _word_at(words, at)
         # With -m the words that follow are those of a module.
-        if option[place] == "m" and "m" in valued and not anywhere:
+        if letter == "m" and not anywhere:
             return None
-        at += not value
+        at += 0 if value else 1
     return None
 
 

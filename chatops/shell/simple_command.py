@@ -30,7 +30,7 @@ RESERVED = frozenset(
     "! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until while".split()
 )
 _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 
 def is_bare_name(word: str) -> bool:
@@ -40,10 +40,7 @@ def is_bare_name(word: str) -> bool:
 
 def is_visible(text: str) -> bool:
     """Return True if every character is visible as what it is: no control, invisible or private-use characters."""
-    return all(
-        char == " " or (unicodedata.category(char) not in _HIDDEN_CATEGORIES and unicodedata.category(char) != "Zs")
-        for char in text
-    )
+    return all(char == " " or unicodedata.category(char) not in _HIDDEN_CATEGORIES for char in text)
 
 
 def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ...]:
@@ -53,7 +50,8 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
     `expand` returns (itself if there are none), and these are the words to judge and to run. A glob that is absolute or
     climbs with ``..`` is never expanded.
     """
-    return _read_words(command, expand=expand)[0]
+    words, _ = _read_words(command, expand=expand)
+    return words
 
 
 def why_not_simple(command: str) -> str:
@@ -61,7 +59,8 @@ def why_not_simple(command: str) -> str:
 
     Empty for a simple command, also for one with globs.
     """
-    return _read_words(command, expand=lambda glob: (glob,))[1]
+    _, fault = _read_words(command, expand=lambda glob: (glob,))
+    return fault
 
 
 def _read_words(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]:

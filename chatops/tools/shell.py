@@ -218,7 +218,7 @@ def _reveals(
     if not words:
         return ""
     program = PROGRAMS.get(words[0])
-    if program is not None and program.text:
+    if program is not None and program.prints_only:
         return ""
     workspace = context.workspace
     if workspace == Path("/") or workspace in home_folders():
