@@ -78,17 +78,17 @@ def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
     if path in spans:
         start, end = spans[path]
         return text[:start] + _indent(value, by=len(path), newline=newline) + text[end:]
-    *parents, key = path
-    if tuple(parents) not in spans:
-        return with_value(text, tuple(parents), {key: value})
-    start, _ = spans[tuple(parents)]
+    parent, key = path[:-1], path[-1]
+    if parent not in spans:
+        return with_value(text, parent, {key: value})
+    start, _ = spans[parent]
     name = json.dumps(key, ensure_ascii=False)
     member = f"{newline}{_INDENT * len(path)}{name}: {_indent(value, by=len(path), newline=newline)}"
-    has_members = any(other[:-1] == tuple(parents) for other in spans if other)
-    rest = text[start + 1 :]
+    before, after = text[: start + 1], text[start + 1 :]
+    has_members = any(other[:-1] == parent for other in spans if other)
     if has_members:
-        return f"{text[: start + 1]}{member},{'' if rest[:1].isspace() else ' '}{rest}"
-    return f"{text[: start + 1]}{member}{newline}{_INDENT * len(parents)}{rest}"
+        return f"{before}{member},{'' if after[:1].isspace() else ' '}{after}"
+    return f"{before}{member}{newline}{_INDENT * len(parent)}{after}"
 
 
 def _indent(value: Json, *, by: int, newline: str) -> str:

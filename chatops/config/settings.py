@@ -47,10 +47,12 @@ def load_settings(path: Path) -> UserSettings:
         members = read_members(path)
     except ConfigError as error:
         return UserSettings(problem=f"{error} It is not used.")
-    theme, keys, problems = members.get("theme", ""), _keys_by_id(members.get("keys") or {}), list[str]()
+    problems: list[str] = []
+    theme = members.get("theme", "")
     if not isinstance(theme, str):
         theme = ""
         problems.append("the theme has to be a name. It is not used.")
+    keys = _keys_by_id(members.get("keys") or {})
     if keys is None:
         problems.append("keys has to map ids to keys, such as role: ctrl+e. The default keys are used.")
     roles = members.get("favourite_roles") or []
@@ -59,15 +61,15 @@ def load_settings(path: Path) -> UserSettings:
         problems.append("favourite_roles has to be a list of names. It is not used.")
     flags = {}
     # A user who has written such a key has most likely meant the quiet choice: a value that is no bool counts as that.
-    for name, default, if_unusable, words in (
-        ("notifications", True, False, "They are off"),
-        ("turn_cost", False, False, "It is off"),
-        ("reduced_motion", False, True, "It is on"),
+    for name, subject, default, quiet in (
+        ("notifications", "They are", True, False),
+        ("turn_cost", "It is", False, False),
+        ("reduced_motion", "It is", False, True),
     ):
         flag = members.get(name, default)
         if not isinstance(flag, bool):
-            flag = if_unusable
-            problems.append(f"{name} has to be true or false. {words}.")
+            flag = quiet
+            problems.append(f"{name} has to be true or false. {subject} {'on' if quiet else 'off'}.")
         flags[name] = flag
     return UserSettings(
         theme=theme,
@@ -141,7 +143,8 @@ def _parse_members(path: Path, text: str) -> dict[str, object]:
     try:
         value = parse_yaml(text.removeprefix("\ufeff")).value
     except MalformedFileError as error:
-        raise ConfigError(f"{path.name}, line {error.place[0]}: {error.why}.") from None
+        line, _ = error.place
+        raise ConfigError(f"{path.name}, line {line}: {error.why}.") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path.name}, line 1: expected keys with values, such as NAME: VALUE.")
     return dict(value)

@@ -37,6 +37,7 @@ MAX_BRACES = 20
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 _KEY_FOLLOWS = re.compile(r"""\{\s*["'“]""")
 _NOUN = "item of this object"
+"""Name of a member of the answer in the texts of problems."""
 
 
 def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ()) -> AnswerFacts:
@@ -141,7 +142,8 @@ def _objects_in(text: str) -> Iterator[Mapping[str, JsonValue]]:
         inside = text[opening.end() : closing.start() if closing else len(text)]
         if inside.lstrip().startswith("{"):
             with suppress(UnreadableValueError):
-                yield from _object_at(inside, 0)[0]
+                value, _ = _object_at(inside, 0)
+                yield from value
     at = text.find("{")
     for _ in range(MAX_BRACES):
         if at < 0:

@@ -125,6 +125,7 @@ def _read_lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolR
     size = os.fstat(descriptor).st_size
     pieces: list[str] = []
     chars = scanned = line_number = last_line = 0
+    is_full = False
     with io.BufferedReader(io.FileIO(descriptor, closefd=False), _PIECE_BYTES) as handle:
         if is_binary(handle.peek(_PIECE_BYTES)):
             return ToolResult(outcome=Outcome.SUCCESS, content=f"[binary file, {size:,} bytes, not shown]")
@@ -133,17 +134,16 @@ def _read_lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolR
             scanned += len(piece)
             line_number += at_line_start
             at_line_start = piece.endswith(b"\n")
-            if line_number < offset or line_number >= offset + limit or chars >= room:
+            if is_full or not offset <= line_number < offset + limit:
                 continue
             text = piece.decode("utf-8", "replace")
             text = text.removeprefix("\ufeff") if line_number == 1 else text
-            if pieces and chars + len(text) > room:
-                # No shorter line that follows may be taken in its place.
-                chars = room
-                continue
-            pieces.append(text[:room])
-            chars += len(text)
-            last_line = line_number
+            # No shorter line that follows may be taken in the place of one that has no room.
+            is_full = bool(pieces) and chars + len(text) > room
+            if not is_full:
+                pieces.append(text[:room])
+                chars += len(text)
+                last_line = line_number
     total = f"{line_number:,}" if scanned < _MAX_SCANNED_BYTES else f"more than {line_number:,}"
     if size == 0:
         text = "[the file is empty]"

@@ -38,11 +38,13 @@ _MAX_LINK = 500
 """Maximum number of characters of an address that is kept."""
 _HOST_NAME_CODECS = frozenset({"idna", "punycode"})
 """Text codecs of Python that are made for host names; decoding a page with one can take hours."""
-_ROLES = frozenset({"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu"})
+_OUTER_ROLES = frozenset(
+    {"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu"}
+)
+_OUTER_TAGS = ("nav", "aside", "dialog", "button", "select", "input", "textarea", "menu")
 """Roles and tags of what surrounds the content."""
-_CHROME_TAGS = ("nav", "aside", "dialog", "button", "select", "input", "textarea", "menu")
 _HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
-_CHROME = re.compile(
+_OUTER_NAME = re.compile(
     r"(?:^|[-_ ])(?:ads?|advert\w*|sponsor\w*|promo\w*|cookie\w*|consent|newsletter|subscribe|paywall|social"
     r"|shar(?:e|ing)|related|recommend\w*|trending|most-?(?:read|popular)|breadcrumbs?|comments?|disqus|sidebar|navbar"
     r"|navbox|navigation|menu|masthead|skip-?(?:link|to)|toolbar|printfooter|catlinks|mw-editsection|mw-jump-link)"
@@ -53,7 +55,7 @@ _CHROME = re.compile(
 _MAX_DEPTH = 300
 """Elements inside each other."""
 _MAX_ID_WORDS = 3
-"""Words of an id that is compared with `_CHROME`. A longer one may be made of a title."""
+"""Words of an id that is compared with `_OUTER_NAME`. A longer one may be made of a title."""
 _MIN_CONTENT = 400
 """Characters that the content has at least."""
 _MAX_SHARE = 0.4
@@ -72,7 +74,7 @@ def drop_all_but_content(soup: Any) -> Any:
     content = _find_content(page)
     if len(content.get_text(" ", strip=True)) < min(_MIN_CONTENT, total // 10):
         return page
-    for tag in (*content(_CHROME_TAGS), *content(_surrounds_content)):
+    for tag in (*content(_OUTER_TAGS), *content(_surrounds_content)):
         _drop_if_small(tag, page_size=total)
     if content is page:
         for tag in content(["header", "footer"]):
@@ -120,11 +122,11 @@ def _is_main(tag: Any) -> bool:
 
 
 def _surrounds_content(tag: Any) -> bool:
-    if tag.get("role") in _ROLES:
+    if tag.get("role") in _OUTER_ROLES:
         return True
     id = tag.get("id") or ""
     names = [*(tag.get("class") or ()), *([id] if len(re.split("[-_]", id)) <= _MAX_ID_WORDS else [])]
-    return tag.name not in {"body", "main", "article"} and any(_CHROME.search(name) for name in names)
+    return tag.name not in {"body", "main", "article"} and any(_OUTER_NAME.search(name) for name in names)
 
 
 def _drop_if_small(tag: Any, *, page_size: int) -> None:
