@@ -13,7 +13,7 @@ from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler, Notify, Replies, ScreenAction
 from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, table
-from chatops.tui.keys import KeyHint
+from chatops.tui.keys import DEFAULTS, KeyHint, key_of
 
 Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 """Returns completions for the next word, given the words before it."""
@@ -218,10 +218,12 @@ def find_command(name: str) -> SlashCommand | None:
 
 
 def unknown_command(name: str) -> str:
-    """Return the message for an unknown name: the nearest names, and how to send the text anyway.
+    """Return the message for an unknown name: a key of that name, or the nearest names and how to send the text anyway.
 
     If no name is near, commands are suggested that begin with the name, or have it as a word of their help.
     """
+    if name in DEFAULTS:
+        return f"There is no command /{name}: the key {key_of(name)} does that."
     names = [command.name for command in COMMANDS]
     alike = [other.name for other in COMMANDS if name and (other.name.startswith(name) or name in other.help.split())]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6) or alike[:3]

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from chatops.config.folder_identity import path_of
-from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, ArgvPattern, RuleScope
+from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, ArgvPattern, ExactArguments, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Outcome
@@ -18,6 +18,7 @@ from chatops.domain.wording import cut, plural
 from chatops.policy.patterns import STAR
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.policy.rule_syntax import rule_text, show_rule
+from chatops.runtime.call_sheet import subject_line
 from chatops.runtime.view import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.dialogs.question import Question
@@ -28,8 +29,8 @@ MAX_LISTED = 5
 """Recorded calls that are named. Further ones are counted."""
 _AROUND = 9
 """Lines of the dialog outside its choices."""
-_LONGEST_RECORDED = 300
-"""Characters of a recorded call that are shown."""
+_LONGEST_CALL = 300
+"""Characters of a call that are shown."""
 _WORDS_ONLY = "The rule covers the words. The files that they run may hold something else by then."
 _NOTHING_RECORDED = "This session has no earlier call of this tool."
 
@@ -200,6 +201,9 @@ class RuleDialog(Modal[Approved | None]):
         yield Content(f"Calls to allow without asking{' (Up, Down)' if len(self._patterns) > 1 else ''}:")
         for at, pattern in enumerate(self._patterns):
             yield _choice(f"{line(rule_text(tool, pattern))}   {_meaning(pattern)}", chosen=at == self._pattern)
+            if isinstance(pattern, ExactArguments):
+                # This dialog covers the call.
+                yield Content.styled(f"    {cut(subject_line(self._offer.pending), most=_LONGEST_CALL)}", "$text-muted")
         yield Content("")
         yield Content(f"Where{' (Tab)' if len(self._usable_scopes) > 1 else ''}:")
         refused: dict[str, list[str]] = {}
@@ -261,9 +265,7 @@ def _scope_words(scope: RuleScope, offer: RuleOffer) -> str:
 
 def _subject(call: RecordedCall) -> str:
     facts = call.facts
-    return cut(
-        facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST_RECORDED
-    )
+    return cut(facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST_CALL)
 
 
 def _fate_of_rule(call: RecordedCall) -> str:

@@ -258,7 +258,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
                 return ""
             return f"A tool runs here. {key_of('quit')} again stops it and quits; the job goes on in the background."
         again = f"{key_of('quit')} again stops it and quits, and chatops -c continues it."
-        if current.run is not None:
+        if current.run is not None and not current.run.over:
             return f"A step of the workflow is running. {again}"
         return f"A turn is running. {again} /background lets it continue without this window."
 

@@ -890,6 +890,12 @@ async def test_enter_never_takes_an_offer_for_what_was_written_before() -> None:
         assert "There is no command /approve" in running.text
 
 
+async def test_an_unknown_command_that_is_the_name_of_a_key_names_the_key() -> None:
+    async with stage() as running:
+        await send(running, "/find")
+        assert "There is no command /find: the key ctrl+f does that." in running.text
+
+
 async def test_ctrl_c_clears_a_refused_command_and_copies_what_the_user_selects_of_it() -> None:
     async with stage() as running:
         running.app.chat.run_command("/role nobody")

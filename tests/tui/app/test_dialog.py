@@ -453,6 +453,14 @@ async def test_a_rule_names_the_keys_of_a_choice_only_where_there_is_one() -> No
         assert "(Up, Down)" not in running.text
 
 
+async def test_a_rule_for_one_call_shows_the_call_that_the_dialog_covers() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(facts=replace(shell_facts("make build; make check"), argv=())))
+        await running.press("r")
+        dialog = running.text.partition("Make a rule")[2]
+        assert "> exactly this call of shell_exec" in dialog and "make build; make check" in dialog
+
+
 @pytest.mark.more
 async def test_a_key_that_was_pressed_before_the_rule_was_shown_makes_none() -> None:
     async with stage() as running:

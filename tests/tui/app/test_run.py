@@ -17,7 +17,7 @@ from chatops.tui.workflow import PanelShape, WorkflowPanel, shape_for
 from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.cases import for_each
 from tests.support.runs import RUN, flow, step
-from tests.tui.app.fake_run import FakeRun
+from tests.tui.app.fake_run import FakeRun, RunSession
 from tests.tui.app.fakes import SESSION, FakeSession, FakeWorkspace
 from tests.tui.app.scenes import assembly, busy, discovered, failed, gated, on_stage, to_review, worked
 from tests.tui.app.support_app import Stage, stage
@@ -375,6 +375,18 @@ async def test_role_model_and_persona_are_the_steps_own(text: str) -> None:
         await send(running, text)
         assert running.app.screen is running.app.chat
         assert "The steps of workflow assembly set" in running.text
+
+
+async def test_leaving_a_turn_after_the_run_has_ended_speaks_of_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun(assembly())
+    async with on_stage(run, discovered) as running:
+        await run.cancel()
+        await running.settle()
+        assert run.over
+        monkeypatch.setattr(RunSession, "snapshot", FakeSession.snapshot)
+        run.session.start_turn("and then?")
+        await running.press("ctrl+q")
+        assert "A turn is running. ctrl+q again" in " ".join(running.text.split()) and not run.session.closed
 
 
 async def test_ctrl_r_is_refused_with_the_sentence_until_the_run_is_over() -> None:
