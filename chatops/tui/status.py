@@ -182,22 +182,31 @@ class _Part(NamedTuple):
 
 
 def status_parts(
-    snapshot: "Snapshot", *, sandbox: "SandboxNote", seconds: int | None, colour: str = "", bars: str = BARS
+    snapshot: "Snapshot",
+    *,
+    sandbox: "SandboxNote",
+    seconds: int | None,
+    tokens: int = 0,
+    colour: str = "",
+    bars: str = BARS,
 ) -> list[_Part]:
     """Return the parts in display order.
 
-    `seconds` is the time since the turn was started or resumed here, None while none runs. `colour` is that of the
-    role. `bars` are signs for a fraction, lowest first.
+    `seconds` is the time since the turn was started or resumed here, None while none runs. `tokens` are those of the
+    reply that streams. `colour` is that of the role. `bars` are signs for a fraction, lowest first.
     """
     parts = [_Part(snapshot.role, f"bold {colour}".rstrip(), stays=True)]
     if snapshot.role != snapshot.level.word:
         parts.append(_Part(f"· level {snapshot.level.word}", gap=" "))
-    parts.append(_Part(_model(snapshot)))
+    # The message field's frame names the model too.
+    parts.append(_Part(_model(snapshot), early=1 if tokens else 0))
     if snapshot.questions:
         parts.append(_Part(f"waits for your answer – {key_of('pending')}", _ATTENTION, stays=True))
     elif seconds is not None:
-        time = f" {spent(seconds)}" if seconds else ""
-        parts.append(_Part(f"working{time}, Esc stops", stays=True))
+        parts.append(_Part(f"working {spent(seconds)}" if seconds else "working", stays=True))
+        if seconds and tokens:
+            parts.append(_Part(plural(tokens, "token"), gap=" · "))
+        parts.append(_Part("Esc stops", stays=True, gap=", "))
     if snapshot.context_window is None:
         parts.append(_Part(f"ctx {count(snapshot.context_used)} tokens", early=1))
     elif snapshot.context_window:
@@ -260,12 +269,18 @@ class StatusLine(ErrorBoundary, Static, Moving):
         *,
         clock: Callable[[], float] = time.monotonic,
         counted: Callable[[], bool] = lambda: False,
+        tokens: Callable[[], int] = lambda: 0,
         id: str | None = None,
     ) -> None:
-        """Create the line. `counted` returns True while another time that passes is on the screen: one is enough."""
+        """Create the line.
+
+        `counted` returns True while another time that passes is on the screen: one is enough. `tokens` returns those of
+        the reply that streams.
+        """
         super().__init__("", id=id, markup=False)
         self._clock = clock
         self._counted = counted
+        self._tokens = tokens
         self._parts: list[_Part] = []
         self._in_progress: tuple[Snapshot, SandboxNote, str] | None = None
         """What was shown last of a turn that runs; None while none does."""
@@ -283,7 +298,8 @@ class StatusLine(ErrorBoundary, Static, Moving):
         self._in_progress, self._awaited = (snapshot, sandbox, colour) if running else None, ""
         self._seconds = self._seconds_now() if running else None
         bars = BARS if getattr(self.app, "charset", "utf-8") == "utf-8" else ""
-        parts = status_parts(snapshot, sandbox=sandbox, seconds=self._seconds, colour=colour, bars=bars)
+        tokens = self._tokens() if getattr(self.app, "moves", True) else 0
+        parts = status_parts(snapshot, sandbox=sandbox, seconds=self._seconds, tokens=tokens, colour=colour, bars=bars)
         self._parts = [part._replace(text=sanitize(part.text, newlines=False)) for part in parts]
         self._draw()
 

@@ -163,7 +163,12 @@ class ChatScreen(ErrorBoundary, FrameHook):
         yield Notices(id="notices")
         yield Banner(id="banner")
         yield self.composer
-        yield StatusLine(clock=self.composer.clock, counted=lambda: self._drawing.counts_seconds, id="status")
+        yield StatusLine(
+            clock=self.composer.clock,
+            counted=lambda: self._drawing.counts_seconds,
+            tokens=lambda: self._drawing.tokens,
+            id="status",
+        )
 
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""

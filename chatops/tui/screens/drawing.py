@@ -72,6 +72,11 @@ class TranscriptPresenter:
         return self._transcript is not None and self._transcript.counts_seconds
 
     @property
+    def tokens(self) -> int:
+        """The tokens of the reply that streams; 0 if none does."""
+        return self._transcript.sign.tokens if self._transcript is not None else 0
+
+    @property
     def transcript(self) -> "Transcript | None":
         """The transcript, once it is mounted."""
         return self._transcript

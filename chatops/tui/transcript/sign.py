@@ -1,10 +1,10 @@
 """The sign where the answer will come: a line after the last block, which moves while nothing else does.
 
 It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time and the tokens of the current
-reply. It goes when text flows, which then shows that something moves, and comes back if text stalls, as it does while a
-model writes a long call, whose tool and file it names and whose tokens count too. If the server sends nothing more, it
-says for how long. From then on it stays until the reply ends, so that it does not come and go beneath text that is
-read. It reads no clock: `tick` and `follow` get the time.
+reply. It goes when text flows, which then shows that something moves, and the status line has the time and the tokens.
+It comes back if text stalls, as it does while a model writes a long call, whose tool and file it names and whose tokens
+count too. If the server sends nothing more, it says for how long. From then on it stays until the reply ends, so that
+it does not come and go beneath text that is read. It reads no clock: `tick` and `follow` get the time.
 
 While a command does long work, the line says how far that is instead.
 """
@@ -130,6 +130,11 @@ class Sign:
             # No server counts the tokens of a reply before its end.
             self._tokens = -(-self._received // CHARACTERS_PER_TOKEN)
         return (self._seconds, self.shown, self._shown_work, self._shown_work_second, self._silent) != before
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the current reply as of the last second; 0 while none is awaited."""
+        return self._tokens if self._running and self._awaited else 0
 
     @property
     def running(self) -> bool:

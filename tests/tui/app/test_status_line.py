@@ -7,6 +7,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
 from chatops.tui.status import Banner, QueuedMessages, fit_parts, status_parts
+from tests.support.waiting import until
 from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import stage
 
@@ -102,3 +103,7 @@ async def test_only_one_time_passes_on_the_screen() -> None:
         running.app.chat.update_now()
         await running.settle()
         assert "working 12 s, Esc stops" in running.text
+        session.say("Well, well. ")
+        await running.settle()
+        running.clock.pass_(1)
+        await until(lambda: "working 13 s · 4 tokens, Esc stops" in running.text)
