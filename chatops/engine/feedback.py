@@ -122,10 +122,7 @@ def same_mistake_error(call: ToolCall, problems: Sequence[Problem]) -> str:
 
 
 def gate_denied_text(reason: str, *, by: str) -> str:
-    """Return the result of a gate's command that was denied; `by` is empty if there was no user to ask.
-
-    It is shown to users, not to a model.
-    """
+    """Return the result, for users, of a gate's command that was denied; `by` is empty if no user could be asked."""
     who = f"by {by}" if by else "because no user could be asked"
     return f"Its command was denied {who}.{reason_sentence(reason)} It did not run, so the answer is not accepted."
 

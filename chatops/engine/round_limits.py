@@ -9,9 +9,9 @@ from chatops.engine.draft import StepDraft
 from chatops.engine.state import Counters
 
 FREE_REPAIRS = 2
-"""Consecutive rounds of only invalid calls that are not counted; the next one is."""
+"""Repairs in a row, rounds of only invalid calls, that do not count against the limit of rounds. The next one does."""
 MAX_REPAIRS = 9
-"""Rounds of only invalid calls in one turn, counted or not. After them comes the closing call."""
+"""Repairs of one turn, counted or not. After them comes the closing call, the last request, without tools."""
 MAX_SAME = 3
 """A call made for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
 MAX_MISTAKES = 3
@@ -40,22 +40,24 @@ def has_reached_limit(draft: StepDraft) -> bool:
 
 
 def repeated_call(draft: StepDraft) -> ToolMessage | None:
-    """Return the call that the model repeats although it has the results; None unless nothing ran in the last round.
+    """Return the call that the model repeats although it has the result; None if something ran in the last round.
 
     Copies of a call within one reply do not end the turn: the model had no result when it wrote them.
     """
-    last: list[ToolMessage] = []
+    if draft.state.counters.same_call < MAX_SAME:
+        return None
+    last_round: list[ToolMessage] = []
     for message in reversed(draft.state.messages):
         if isinstance(message, ToolMessage):
-            last.append(message)
-        elif last:
+            last_round.append(message)
+        elif last_round:
             break
-    insists = draft.state.counters.same_call >= MAX_SAME
-    return last[0] if insists and last and all(message.outcome is Outcome.INVALID for message in last) else None
+    nothing_ran = all(message.outcome is Outcome.INVALID for message in last_round)
+    return last_round[0] if last_round and nothing_ran else None
 
 
 def _repeats_mistake(counters: Counters) -> bool:
-    """Return True if the ending round repeats a mistake already reported to the model, so it is not a repair."""
+    """Return True if the ending round repeats a mistake already reported to the model, so that it counts."""
     return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
 
 

@@ -83,10 +83,7 @@ def done_calls(state: TurnState) -> tuple[DoneCall, ...]:
 
 
 def is_evidence(state: TurnState, tool: str) -> bool:
-    """Return True if a result of `tool` counts as evidence.
-
-    Then only a real run counts, not a statement of the user.
-    """
+    """Return True if a result of `tool` is evidence: only a real run of it counts, not a statement of the user."""
     return state.gate is not None or (state.contract is not None and state.contract.validates(tool))
 
 

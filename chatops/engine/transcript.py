@@ -87,8 +87,7 @@ def start_at_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` with the summary in force, if any, in place of the messages before it."""
     if not _has_kind(SummaryMessage, messages):
         return messages
-    summaries = [(at, message) for at, message in enumerate(messages) if isinstance(message, SummaryMessage)]
-    at, last = summaries[-1]
+    at, last = [(at, message) for at, message in enumerate(messages) if isinstance(message, SummaryMessage)][-1]
     if not last.text:
         return messages
     text = UserMessage(id=last.id, text=f"{_SUMMARY}\n\n{last.text}")
@@ -104,7 +103,8 @@ def _has_kind(kind: type[Message], messages: tuple[Message, ...]) -> bool:
 def _all_plain(messages: tuple[Message, ...]) -> bool:
     """Return True if no message is a summary, a notice or private. The plain ones of the last call are known."""
     known = _plain[0]
-    for message in messages[len(known) if messages[: len(known)] == known else 0 :]:
+    unknown = messages[len(known) :] if messages[: len(known)] == known else messages
+    for message in unknown:
         private = isinstance(message, UserMessage) and message.private
         if private or isinstance(message, SummaryMessage | NoticeMessage):
             return False
@@ -148,7 +148,7 @@ def _notes_text(notes: Sequence[NoticeMessage]) -> str:
 
 
 def fit_messages(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
-    """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
+    """Return the messages to send for `messages`, with the oldest tool results left out as far as needed."""
     fixed = tokens(len(system)) + tools_tokens(tools)
     messages, limit = without_private(start_at_summary(tuple(messages))), input_budget(model)
     replay = _Replay(fixed, limit=limit, sees_images=model.sees_images)
@@ -194,7 +194,7 @@ class _Replay:
         self._unseen: list[int] = []
 
     def is_continued_by(self, other: "_Replay", messages: tuple[Message, ...]) -> bool:
-        """Return True if replaying `messages` from `other`, which is empty, leads past this one."""
+        """Return True if `other`, which is empty, leads to this replay on the way to `messages`."""
         return self._made_for == other._made_for and messages[: len(self.messages)] == self.messages
 
     @property
@@ -224,7 +224,7 @@ class _Replay:
         """Leave out or shorten results until a request fits, as far as that goes."""
         if self.total <= self._limit:
             return
-        self.elided = dict(self.elided)
+        self.elided = dict(self.elided)  # Copies share it.
         while self._seen and self.total > self._limit * SHARE_AFTER_ELIDING:
             self._replace(self._seen.pop(0), _leave_out)
         # Largest first: one small result that stays complete is worth more than two halves.

@@ -32,7 +32,7 @@ from chatops.policy.workflow import PassesWhen, Subject, Validation
 EARLIER_ATTEMPT = "earlier attempt"
 """Shown as who decided on a call that was answered with the result of an earlier attempt."""
 MAX_SUBJECTS = 64
-"""Limit on the values of one answer that need a pass each."""
+"""Maximum number of subjects of one answer that need a pass each."""
 _MAX_VALUE_CHARS = 120
 _MAY_HAVE_RUN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED)
 
@@ -197,7 +197,8 @@ def _latest_states(
             state = _state_of_call(validation.tool, key, message)
             if state.status is ValidationStatus.FAILED:
                 failed.add(key)
-            if state.status is ValidationStatus.FAILED or key not in failed:
+                states[key] = state
+            elif key not in failed:
                 states[key] = state
     return states
 
@@ -246,17 +247,12 @@ def _subject_of(subject: Sequence[Subject], arguments: str) -> _SubjectKey:
 
 
 def _claims(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
-    """Yield, for each subject of the answer, the argument values that need a pass.
-
-    Arguments without a pointer are left out.
-
-    Raises PointerError.
-    """
+    """Yield, for each subject of the answer, the values of its arguments with a pointer. Raises PointerError."""
     named = [subject for subject in validation.subject if subject.pointer]
     values = [_claimed_values(subject, answer) for subject in named]
-    many = prod(len(several) for several in values)
-    if many > MAX_SUBJECTS:
-        raise PointerError(f"it names {many} things to validate, at most {MAX_SUBJECTS} are taken")
+    count = prod(map(len, values))
+    if count > MAX_SUBJECTS:
+        raise PointerError(f"it names {count} things to validate, at most {MAX_SUBJECTS} are taken")
     return (
         {subject.argument: value for subject, value in zip(named, chosen, strict=True)} for chosen in product(*values)
     )

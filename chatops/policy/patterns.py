@@ -41,7 +41,7 @@ def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
         case ExactArguments():
             return facts.arguments == pattern.arguments
         case ArgvPattern():
-            return _begins_with(pattern.words, facts) and not _why_argv_not_matched(pattern.words, facts)
+            return _has_words(pattern.words, facts) and not _why_argv_not_matched(pattern.words, facts)
         case PathPattern():
             return bool(facts.paths) and all(
                 path_matches(pattern.glob, path=path, base=facts.workspace) for path in facts.paths
@@ -100,29 +100,30 @@ def host_matches(pattern: str, *, host: str) -> bool:
 
 def _without_port(host: str) -> str:
     """Return the name in ``name:port`` or ``[address]:port``: a restricting rule without a port means every port."""
-    address = re.fullmatch(r"\[(.*)\](?::\d+)?|([^:]*):\d+", host)
-    return host if address is None else address[1] or address[2]
+    found = re.fullmatch(r"\[(?P<address>.*)\](?::\d+)?|(?P<name>[^:]*):\d+", host)
+    return host if found is None else found["address"] or found["name"]
 
 
 def why_not_matched(pattern: ArgumentPattern, facts: CallFacts) -> str:
     """Return why `pattern` does not match a call whose words or path it names; empty if it does, or names others."""
     if isinstance(pattern, ArgvPattern):
-        return _why_argv_not_matched(pattern.words, facts) if _begins_with(pattern.words, facts) else ""
+        return _why_argv_not_matched(pattern.words, facts) if _has_words(pattern.words, facts) else ""
     if isinstance(pattern, PathPattern) and facts.paths and not matches(pattern, facts) and covers(pattern, facts):
         return "a wildcard stands for no name that begins with a dot"
     return ""
 
 
-def _begins_with(words: tuple[str, ...], facts: CallFacts) -> bool:
-    """Return True if the words of a command are `words`, or begin with them where these end in a star."""
+def _has_words(words: tuple[str, ...], facts: CallFacts) -> bool:
+    """Return True if the words of a command are `words`, or begin with those before the star at their end."""
     argv = facts.argv or simple_words(facts.command)
     has_star = words[-1:] == (STAR,)
     prefix = words[:-1] if has_star else words
-    return bool(prefix) and (argv[: len(prefix)] if has_star else argv) == prefix and is_bare_name(argv[0])
+    compared = argv[: len(prefix)] if has_star else argv
+    return bool(prefix) and compared == prefix and is_bare_name(argv[0])
 
 
 def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str:
-    """Return why these words do not match a command that begins with them; empty if they match."""
+    """Return why a pattern of these words does not match a command that has them; empty if it does."""
     if not facts.argv:
         return "its program is not found, or only a shell can run it"
     if facts.caution:
@@ -131,7 +132,7 @@ def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str:
     if _names_a_folder(facts):
         return "it names a folder to run in"
     has_star = words[-1] == STAR
-    # Words that only read say themselves what they read. Code of the folder reads what it likes.
+    # A command that only reads names what it reads. Code of the folder reads what it likes.
     if facts.reveals and (has_star or may_run_code(facts.argv, cwd=facts.cwd)):
         return facts.reveals.removesuffix(".")
     if not has_star:

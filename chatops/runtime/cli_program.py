@@ -75,20 +75,20 @@ def program_state(spec: ModelSpec, *, require: SandboxLevel) -> ProgramState:
 async def run_cli(
     run: "CliRun", output: Callable[[str], None], *, limits: Callable[[], SandboxSpec], protected: tuple[Path, ...]
 ) -> "CliEnd":
-    """Run a program, see `models.cli.RunProgram`. `limits` are those of commands: only `require` is taken of them."""
+    """Run a program, see `models.cli.RunProgram`. Of `limits`, those of commands, only `require` is used."""
     from chatops.models.cli import MAX_OUTPUT  # slow to import
     from chatops.models.cli_output import CliEnd
 
     try:
         found = await in_thread(_find_installed, run.program, run.argv[0])
         level = await in_thread(_choose_level, unsandboxed=run.unsandboxed, require=limits().require)
-        own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
+        env = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
     except ConfigError as error:
         raise _refused_error(str(error), error.advice) from None
     except ServerStartError as error:
         raise _refused_error(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
-    with temporary_folder() as made:
-        folder = await in_thread(_write_files, made, run.files)
+    with temporary_folder() as empty:
+        folder = await in_thread(_write_files, empty, run.files)
         context = ToolContext(
             workspace=folder,
             session_id=SessionId("cli"),
@@ -116,7 +116,7 @@ async def run_cli(
                 failures=failures,
                 seconds=run.seconds,
                 masked=False,
-                environment={**own, **run.program.settings},
+                environment={**env, **run.program.settings},
             )
         except ToolFailedError as error:
             raise _refused_error(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None

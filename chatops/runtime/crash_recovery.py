@@ -95,14 +95,15 @@ class CrashRecovery:
         )
 
     def _stop_processes(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
+        """Stop the processes of an attempt. Return what became of them, and how many that says it of."""
         if row is not None and row.machine != self._here.machine:
             return Processes.OTHER_MACHINE, 0
         if row is None or not can_find_orphans():
             return Processes.UNSEEN, 0
-        by = replace(self._here, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
-        if by.boot_id != self._here.boot_id:
+        starter = replace(self._here, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
+        if starter.boot_id != self._here.boot_id:
             return Processes.RESTARTED, 0
-        if by != self._here and is_alive(by):
+        if starter != self._here and is_alive(starter):
             # The other process may be suspended between storing the intent and starting the tool, so finding no process
             # proves nothing.
             return Processes.ELSEWHERE, count_orphans(call_id, attempt)

@@ -57,6 +57,8 @@ LOOK_S = 0.5
 """Seconds between two looks while another process has the child session."""
 _READING_TOOL = "file_read"
 """The tool whose rights the files of a task need."""
+_MAX_ANSWER_CHARS = 16_000
+"""Characters of an answer that the caller gets; head and tail are kept."""
 _CALLER_STOPPED = "The turn was stopped, and the delegated task with it."
 
 
@@ -109,7 +111,7 @@ class Children:
 
     def record_spent(self, call_id: CallId, child: TurnState | None) -> None:
         """Note what a child has spent by now, and tell the others if that has changed."""
-        if child is None or not any(record.failure is None for record in child.rounds):
+        if child is None or all(record.failure is not None for record in child.rounds):
             return
         record = spent_by(child, self.state())
         if self.spent.get(call_id) != record:
@@ -148,7 +150,7 @@ class ChildOfCall:
     # Rights
 
     async def compare(self, facts: CallFacts, given: Delegated) -> CallFacts:
-        """Return `facts` with what the role adds to the rights of the turn, and what is wrong with the arguments."""
+        """Return `facts` with the rights that the child's role adds, and with what is wrong with the arguments."""
         if self._grant is None:
             return with_problem(facts, "", "the rights of the turn are not known")
         try:
@@ -277,6 +279,7 @@ class ChildOfCall:
             while (state := session.state) is not None and not isinstance(state.phase, Finished):
                 changed.clear()
                 await self.report()
+                # Published as decisions on the caller's call, after the caller knows what was asked.
                 while decided:
                     event = decided.pop(0)
                     self._children.publish(replace(event, id=self._call_id, parent_id=round_of(self._call_id)))
@@ -300,8 +303,8 @@ class ChildOfCall:
             self.session.count_siblings(self._children.spent_beside(self._call_id, len(state.spending.earlier)))
 
     async def _start(self, session: ChildSession, given: Delegated) -> None:
-        named = " ".join(f'@"{path}"' for path in given.files)
-        files = await asyncio.to_thread(self._services.read_files, self._id, named) if named else ()
+        mentions = " ".join(f'@"{path}"' for path in given.files)
+        files = await asyncio.to_thread(self._services.read_files, self._id, mentions) if mentions else ()
         assert self._run_effect is not None
         spending = self._run_effect.spending or Spending()
         beside = self._children.spent_beside(self._call_id, len(spending.earlier))
@@ -318,14 +321,12 @@ class ChildOfCall:
         async with self._report_lock:
             if self.session is None:
                 return
-            now = ChildTurn()  # Another process has taken it over: what it asks is asked there.
+            report = ChildTurn()  # Another process has taken it over: what it asks is asked there.
             if (state := self.session.state) is not None:
-                now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
-            if now != self._last_report and self._run_effect is not None:
-                self._last_report = now
-                await self._children.take(
-                    ChildInput(call_id=self._call_id, attempt=self._run_effect.attempt, child=now)
-                )
+                report = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
+            if report != self._last_report and self._run_effect is not None:
+                self._last_report, attempt = report, self._run_effect.attempt
+                await self._children.take(ChildInput(call_id=self._call_id, attempt=attempt, child=report))
 
     # The end
 
@@ -368,15 +369,21 @@ class ChildOfCall:
         replies = [message for message in messages if isinstance(message, AssistantMessage)]
         rest = messages[messages.index(replies[-1]) + 1 :] if replies else ()
         if state is not None:
-            spent, status, answer = spent_by(state, self._children.state()), turn_status(state), answer_so_far(state)
+            spent = spent_by(state, self._children.state())
+            status, answer, usage, duration_ms = (
+                turn_status(state),
+                answer_so_far(state),
+                spent.usage,
+                spent.duration_ms,
+            )
             detail = state.phase.detail if isinstance(state.phase, Finished) else ""
-            usage, worked = spent.usage, spent.duration_ms
         else:
             ended = all(isinstance(message, NoticeMessage) for message in rest)
             answered = bool(replies) and ended and not replies[-1].incomplete
             status = TurnStatus.ANSWERED if answered else TurnStatus.FAILED
             answer = next((reply.text for reply in reversed(replies) if reply.text.strip()), "")
-            detail, usage, worked = "its turn ended without an answer", total(*(reply.usage for reply in replies)), 0
+            detail = "its turn ended without an answer"
+            usage, duration_ms = total(*(reply.usage for reply in replies)), 0
         if status.has_answer:
             outcome, text = Outcome.SUCCESS, answer or f"[{role} gave no answer]"
         else:
@@ -385,16 +392,10 @@ class ChildOfCall:
         notices = (message for message in rest if isinstance(message, NoticeMessage) and message.for_model)
         text = "\n\n".join([text, *(f"[{message.to_model or message.text}]" for message in notices)])
         facts = ResultFacts(reads_workspace=any_read_workspace(messages), usage=usage)
-        capped = cap(text, limit=_MAX_ANSWER_CHARS)
-        return ToolResult(
-            outcome=outcome, content=capped.text, truncated=capped.truncated, duration_ms=worked, facts=facts
-        )
+        content, truncated = (capped := cap(text, limit=_MAX_ANSWER_CHARS)).text, capped.truncated
+        return ToolResult(outcome=outcome, content=content, truncated=truncated, duration_ms=duration_ms, facts=facts)
 
 
 async def _stop_child(session: ChildSession) -> None:
     await session.stop_turn()
     await session.settle()
-
-
-_MAX_ANSWER_CHARS = 16_000
-"""Characters of an answer that the caller gets; head and tail are kept."""

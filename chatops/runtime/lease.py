@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
 """Seconds after the last renewal until other hosts, which cannot see the process, may take the lease."""
-_unreleased: dict[SessionId, str] = {}
-"""Tokens that could not be released, by session. They are released before this process acquires the session again."""
 LOOK_S = 0.5
 """Seconds between two looks for a process that requests the session, or has seized it."""
+_unreleased: dict[SessionId, str] = {}
+"""Tokens of leases that could not be released, by session. Before the session's lease is taken again, they are."""
 
 
 class Lease:
@@ -80,17 +80,17 @@ class Lease:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was acquired or renewed last: other hosts may take it after `LEASE_S`."""
+        """Seconds since the lease was taken or renewed last; 0 without a lease."""
         return time.monotonic() - self._renewed_at if self.token else 0.0
 
     async def take(self, session: SessionId) -> None:
-        """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
+        """Take the lease of `session` and renew it until released. Raises SessionHeldError."""
         token, began = new_token(), time.monotonic()
         self._release_later(_unreleased.pop(session, ""), session)
         try:
             await self._worker(self._store.acquire_lease, session, self._holder, token=token, ttl_s=LEASE_S)
         except asyncio.CancelledError:
-            # The thread of the store acquires it all the same.
+            # The thread of the store takes the lease all the same.
             self._release_later(token, session)
             raise
         self._stop_keeping()
@@ -98,12 +98,7 @@ class Lease:
         self._keep_task = asyncio.create_task(self._renew_and_watch(session), name="lease")
 
     async def is_ours(self) -> bool:
-        """Return True if the store still has this lease.
-
-        A missing lease counts as lost: another process may have owned the session and left it again.
-
-        Raises StoreError if the store cannot be read.
-        """
+        """Return True if the store still has this lease. Raises StoreError if the store cannot be read."""
         session = self._session
         if session is None:
             return False
@@ -117,18 +112,18 @@ class Lease:
 
         Has no effect if this process does not hold the lease any more.
         """
-        session, to = self._session, None
+        session, successor = self._session, None
         if session is None:
             return None
         try:
             lease = await self._worker(self._store.lease, session)
             if self._is_this_lease(lease) and lease.requested_by is not None:
                 await self._worker(self._store.seize_lease, session, lease.requested_by, of=self._holder, ttl_s=LEASE_S)
-                to = lease.requested_by
+                successor = lease.requested_by
         except StoreError:
             log.exception("the session was not handed over")
         await self.release()
-        return to
+        return successor
 
     async def release(self) -> None:
         """Release the lease. Has no effect if it was never taken."""
@@ -154,8 +149,9 @@ class Lease:
         return session
 
     async def _renew_and_watch(self, session: SessionId) -> None:
-        last_version = -1
-        asker: Holder | None = None
+        last_version: int | None = None
+        """Version of the store at the last look at the lease; None: look again, whatever the version."""
+        requester: Holder | None = None
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -175,13 +171,13 @@ class Lease:
                         await self._worker(self._store.ask_to_stop, session, stop=False)
                     else:
                         # Ask again at the next look, even if nothing changes until then.
-                        last_version = -1
+                        last_version = None
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
             if not self._is_this_lease(lease):
                 self._on_loss(lease.holder if lease is not None else None)
                 return
-            if lease.requested_by != asker:
-                asker = lease.requested_by
-                self._on_request(asker)
+            if lease.requested_by != requester:
+                requester = lease.requested_by
+                self._on_request(requester)

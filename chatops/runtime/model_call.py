@@ -109,13 +109,10 @@ class ModelCall:
         return None
 
     def _update_notice(self, event: ModelEvent) -> None:
-        """Update the one notice about waiting and retrying.
-
-        It counts down, and once data comes it says what happened.
-        """
+        """Update the one notice about waiting and retrying. Once data comes, it says what happened."""
         before = self.waiting
         match event:
-            case Retrying(left_s=left, delay_s=whole) if left < whole:
+            case Retrying(left_s=left, delay_s=whole) if left < whole:  # The countdown goes on.
                 self._change_notice(waiting_notice(event))
             case Retrying() | Waiting():
                 self.publish(Notice(id=self._notice_id, parent_id=self.round_id, text=waiting_notice(event)))

@@ -101,9 +101,9 @@ class WorkerThread:
 
 @contextmanager
 def changes(store: Store, *names: str) -> Iterator[Callable[..., Awaitable[None]]]:
-    """Yield a function that sleeps for some seconds, or until another process has changed something.
+    """Yield a function that sleeps for some seconds, or until another process has changed what `names` listen to.
 
-    `names` are those of `Connection.listen`. Events given to the function end the sleep too.
+    Events given to the function end the sleep too.
     """
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
@@ -116,11 +116,11 @@ def changes(store: Store, *names: str) -> Iterator[Callable[..., Awaitable[None]
                 wait.cancel()
         changed.clear()
 
-    ends = store.listen(partial(loop.call_soon_threadsafe, changed.set), *names)
+    stop_listening = store.listen(partial(loop.call_soon_threadsafe, changed.set), *names)
     try:
         yield pause
     finally:
-        ends()
+        stop_listening()
 
 
 class ToolLookup(Protocol):
@@ -245,12 +245,12 @@ async def retry_while_away(
     `of` is the call that is about to start, or the round that asks the model. Raises StoreError after
     `SINK_PATIENCE_S`.
     """
-    since, was_notified = time.monotonic(), False
+    began, was_notified = time.monotonic(), False
     while True:
         try:
             return await work()
         except (SinkError, NotSavedError) as error:
-            if time.monotonic() - since > SINK_PATIENCE_S:
+            if time.monotonic() - began > SINK_PATIENCE_S:
                 raise
             if not was_notified:
                 text = f"{of} waits. {error}"
@@ -321,7 +321,7 @@ class EventBus:
 
 
 class ServerWait:
-    """The wait, which the user can end. Turns wait in the order in which they were asked for."""
+    """Waits before a turn for its MCP servers. The user can end the wait. Turns wait in the order of their requests."""
 
     def __init__(self, servers: ToolServers, notify: Callable[[str], None]) -> None:
         self._servers = servers

@@ -93,7 +93,7 @@ class Session(SessionView):
 
     @property
     def lease(self) -> str:
-        """Token of the session's lease; empty while this process has none."""
+        """Token of the lease; empty while this process has none."""
         return self._turns.lease.token
 
     @property
@@ -112,10 +112,10 @@ class Session(SessionView):
 
     def snapshot(self) -> Snapshot:
         """Return the current session, consistent with the events published so far."""
-        source = super().snapshot()
+        snapshot = super().snapshot()
         return replace(
-            source,
-            contained=source.contained or self._turns.contain_next,
+            snapshot,
+            contained=snapshot.contained or self._turns.contain_next,
             queued=self.queue.messages,
             queue_held=self.queue.held and not self._turns.unfinished,
             registry=self._registry_notice,
@@ -307,8 +307,8 @@ class Session(SessionView):
             switch = role_switch(before, after, id=divider_id, suspended=await self._suspended_by(after))
             self._put_in_force(settings, after)
             self._registry_notice = registry_notice(settings, self._services.rights)
-            changes = (before.role, before.models) != (after.role, after.models)
-            differs = changes or bool(switch.added or switch.removed)
+            has_other_tools = bool(switch.added or switch.removed)
+            differs = has_other_tools or (before.role, before.models) != (after.role, after.models)
             if turns.unfinished or (differs and state is not None and may_be_retried(state)):
                 await self._runner.take(SwitchRole(grant=after, switch=switch))
             elif differs:
@@ -348,13 +348,13 @@ class Session(SessionView):
         if change is not None and not is_in_force(limits, change):
             why = "the site registry, the role, or a model whose key it is"
             raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
-        paths = (change.value[1:],) if change is not None and change.key in ("read", "write") else ()
-        # Limits compare paths as they are written, and a link could lead out of the site's.
-        for path in paths if change is not None and change.value.startswith("+") else ():
-            if target := link_target(path):
+        if change is not None and change.key in ("read", "write"):
+            sign, path = change.value[:1], change.value[1:]
+            # Limits compare paths as they are written, and a link could lead out of the site's.
+            if sign == "+" and (target := link_target(path)):
                 raise ConfigError(f"{path} is a link.", advice=f"Name what it leads to: {target}")
-        if fault := why_not_for_commands(path for path in paths if path in (*limits.read, *limits.write)):
-            raise ConfigError(fault, advice="Nothing has changed.")
+            if path in (*limits.read, *limits.write) and (fault := why_not_for_commands([path])):
+                raise ConfigError(fault, advice="Nothing has changed.")
         self._put_in_force(settings, settings.grant(self._services.rights))
         await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
         await self._bind_children()
@@ -379,12 +379,12 @@ class Session(SessionView):
         self._remember_replaced()
 
     async def _suspended_by(self, after: Grant) -> int:
-        """Return how many rules of the session are suspended while another role is in force."""
+        """Return how many rules of the session are suspended once `after` is in force, because of its other role."""
         role = self._turns.grant.role
         if self._turns.info is None or role == after.role:
             return 0
-        rules = await self._services.worker(self._services.store.rules, session_id=self.session_id)
-        return sum(1 for row in rules if row.rule.scope is RuleScope.SESSION and row.rule.role == role)
+        rows = await self._services.worker(self._services.store.rules, session_id=self.session_id)
+        return sum(1 for row in rows if row.rule.scope is RuleScope.SESSION and row.rule.role == role)
 
     async def rename(self, title: str) -> None:
         """Give the session another title."""
@@ -440,16 +440,16 @@ class Session(SessionView):
     def _remember_replaced(self) -> None:
         """Keep the grant in force until the user reloads the registry, to say then what has changed."""
         with suppress(ConfigError):
-            change = self.settings.change(self._services.rights)
-            self._replaced = None if change is None else (self.settings, change[0])
+            if (change := self.settings.change(self._services.rights)) is None:
+                self._replaced = None
+            else:
+                in_force, _ = change
+                self._replaced = (self.settings, in_force)
 
     # Opening, closing, notices
 
     async def load(self) -> None:
-        """Take the lease of a stored session and load what is stored, without performing anything.
-
-        Raises SessionHeldError, UnreadableError.
-        """
+        """Take the lease and load what is stored, performing nothing. Raises SessionHeldError, UnreadableError."""
         await self._turns.load()
         if (info := self._turns.info) is not None:
             await self.queue.load(info)

@@ -55,7 +55,7 @@ class LeaseRequestState(StrEnum):
 
 @frozen_dataclass
 class _Stored:
-    """Result of one look at the store."""
+    """The followed session as one look at the store found it."""
 
     info: SessionInfo
     lease: LeaseRow | None
@@ -282,7 +282,8 @@ class SessionFollower(SessionView):
 
     async def _follow(self) -> None:
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
-        last_version, before = -1, self.request_state
+        last_version: int | None = None
+        last_state = self.request_state
         await self._mark_followed(self._services.holder)
         with changes(self._services.store, self.session_id) as pause:
             while True:
@@ -296,8 +297,8 @@ class SessionFollower(SessionView):
                         lease = await self._services.worker(self._services.store.lease, self.session_id)
                         self._source = replace(self._source, lease=lease)
                         self._check_request()
-                    if self.request_state is not before:
-                        before = self.request_state
+                    if self.request_state is not last_state:
+                        last_state = self.request_state
                         self._on_change()
                 except StoreError as error:
                     log.warning("the session could not be read: %s", error)
@@ -347,17 +348,18 @@ def _read_stored(store: Store, session_id: SessionId, before: _Stored | None) ->
         if all(message.id != info.head for message in state.messages):
             # A message was appended after the turn, so the turn is part of the history.
             state = None
-    same = before is not None and (before.info.head, before.state) == (info.head, state)
-    history = before.history if before is not None and same else History()
     turn_id = state.turn_id if state is not None else None
-    turn_before = before.state.turn_id if before is not None and before.state is not None else None
-    is_same_turn = turn_id is not None and turn_id == turn_before
-    if before is not None and (same or is_same_turn):
+    is_unchanged = before is not None and (before.info.head, before.state) == (info.head, state)
+    is_same_turn = before is not None and before.state is not None and before.state.turn_id == turn_id
+    if before is not None and (is_unchanged or is_same_turn):
         # Each step of the followed turn leads here, and only that turn adds to the usage: the sum of the others stays.
         spent = before.spent
     else:
         spent = store.usage(info.id, besides=turn_id)
-    if not same:
+    if before is not None and is_unchanged:
+        history = before.history
+    else:
+        history = History()
         history.load(store.history(info.id), state, spent=spent)
     return _Stored(
         info=info,

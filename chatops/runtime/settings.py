@@ -65,7 +65,7 @@ class SessionSettings:
     """For such a session: the changes that the user made for the other one."""
 
     def bound_by_parent(self, revoked: Sequence[str], sandbox: tuple[SandboxChange, ...]) -> "SessionSettings":
-        """Return the settings of a child session, bound by what the user has taken from the session with the call."""
+        """Return these settings of a child session, bound by what the user has taken from the session with the call."""
         return replace(self, revoked=tuple(dict.fromkeys((*self.revoked, *revoked))), inherited=sandbox)
 
     def grant(self, rights: "Rights") -> Grant:
@@ -84,10 +84,10 @@ class SessionSettings:
 
     def change(self, rights: "Rights") -> tuple[Grant, Grant] | None:
         """Return the grant under the registry in force and under a changed one; None if it has not changed."""
-        both = rights.change(self)
-        if both is None:
+        if (change := rights.change(self)) is None:
             return None
-        return self._bind_grant(both[0], rights), self._bind_grant(both[1], rights)
+        in_force, changed = change
+        return self._bind_grant(in_force, rights), self._bind_grant(changed, rights)
 
     def grant_for(self, stored: Grant, rights: "Rights") -> tuple[Grant, ConfigError | None]:
         """Return the current grant of an unfinished turn under `stored`.
@@ -127,10 +127,9 @@ class Rights(Protocol):
     def check_decider(
         self, pending: PendingCall, by: Principal, known: Decider, *, foreign: bool, containment: Containment | None
     ) -> None:
-        """Raise ConfigError if a user may not let a call run.
+        """Raise ConfigError if the call has other approvers, or `by` is `foreign` and could not use the tool itself.
 
-        That is if the call has other approvers, or if a role of the database decides (`foreign`) that does not drive
-        the session and could not use the tool itself. `containment` is that of the turn.
+        `foreign`: a role of the database decides that does not drive the session. `containment` is that of the turn.
         """
 
     def check_reviewer(self, settings: SessionSettings, member: str, level: AccessLevel | None) -> None:
@@ -143,7 +142,7 @@ class Rights(Protocol):
         """Return the grant of these settings, before revoked tools. Raises ConfigError for an unknown name."""
 
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
-        """Return the same under the registry in force and under the last one read; None if they are one registry.
+        """Return the grants under the registry in force and under the last one read; None if they are one registry.
 
         Raises ConfigError if the last one read lacks the role.
         """
@@ -234,7 +233,11 @@ def change_notices(
     pending = _pending_change(settings, rights)
     if pending:
         return (pending,)
-    compared = (replaced[1], before) if replaced is not None and replaced[0] == settings else (before,)
+    compared = [before]
+    if replaced is not None:
+        settings_then, grant_then = replaced
+        if settings_then == settings:
+            compared = [grant_then, before]
     for then in compared:
         if _rights_of(then) != _rights_of(now):
             return (f"Rights have changed ({_describe_difference(then, now)}).",)
@@ -257,7 +260,7 @@ def _pending_change(settings: SessionSettings, rights: Rights) -> str:
         return f"The registry has changed: {error} No tool of this role is permitted until the role exists again."
     if change is None:
         return ""
-    lost = tool_difference(*change)[1]
+    _, lost = tool_difference(*change)
     next_step = "Removed rights no longer apply; /reload applies the rest." if lost else "/reload applies it."
     return f"The registry has changed ({_describe_difference(*change)}). {next_step}"
 

@@ -65,8 +65,8 @@ class Turns:
         self._bus = bus
         self._recovery = CrashRecovery(services.store, services.worker, services.outputs, services.holder)
         self._last_turn = info.last_turn if info is not None else None
-        """The last turn. Once `_counter_known`, the number after it is free: only the owner starts turns here."""
-        self._counter_known = info is None
+        """The last turn. Once `_is_next_number_known`, the number after it is free, as only the owner starts turns."""
+        self._is_next_number_known = info is None
         """False until the store was asked for a number: an earlier owner may have had one that it never used."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watch_task: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class Turns:
         self.settings = settings
         self.grant = settings.grant(services.rights)
         """The grant that `settings` give."""
-        self._inheriting = asyncio.Lock()
+        self._inherit_lock = asyncio.Lock()
         self._narrowed_at = 0.0
         """The time at which a child session has last lost rights, as `time.monotonic` counts."""
         self.history = History()
@@ -204,7 +204,7 @@ class Turns:
 
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Bind the turn of a child session by what the user has taken from the session with the call."""
-        async with self._inheriting:
+        async with self._inherit_lock:
             if (settings := self.settings.bound_by_parent(revoked, sandbox)) == self.settings:
                 return
             self.settings, (self.grant, _) = settings, settings.grant_for(self.grant, self._services.rights)
@@ -243,17 +243,20 @@ class Turns:
     def _check_is_answer(self, decided: DecideCall) -> None:
         """Raise ConfigError if the call waits for a decision, but not for such a one: it would stay posted for ever."""
         state = self.runner.state
-        waiting = own_pending_calls(state) if state is not None else ()
-        is_asked = any((one.call.id, one.digest) == (decided.call_id, decided.digest) for one in waiting)
-        if state is not None and is_asked and advance(state, decided).state is state:
+        if state is None:
+            return
+        pending = {(waiting.call.id, waiting.digest) for waiting in own_pending_calls(state)}
+        if (decided.call_id, decided.digest) in pending and advance(state, decided).state is state:
             raise ConfigError(f"Nothing was decided: {decided.decision.kind} is no answer to what it asks.")
 
     async def check_decider(self, state: TurnState, decided: DecideCall) -> None:
         """Raise ConfigError if a decision would let a call run and its author may not do that."""
         store, by, decision = self._services.store, decided.by, decided.decision
         pending = next((call for call in own_pending_calls(state) if call.call.id == decided.call_id), None)
+        if pending is None or isinstance(decision, Rejected):
+            return
         foreign = by.member not in ("", store.role)
-        if pending is None or isinstance(decision, Rejected) or not (foreign or pending.approvers):
+        if not foreign and not pending.approvers:
             return
         if foreign and isinstance(decision, Approved) and decision.remember is not None:
             raise ConfigError(
@@ -269,7 +272,7 @@ class Turns:
 
     async def _watch_decisions(self) -> None:
         """Take posted decisions for as long as the turn is paused."""
-        last_version = -1
+        last_version: int | None = None
         with changes(self._services.store, self.info.id if self.info is not None else "") as pause:
             while (state := self.runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
                 try:
@@ -390,11 +393,11 @@ class Turns:
                 advice=f"It begins once its caller continues: chatops resume {self.info.parent}",
             )
         with suppress(NotSavedError):
-            if not self._counter_known:
+            if not self._is_next_number_known:
                 # A turn that is not stored yet has its number too.
                 await self.runner.catch_up()
                 turn_id = await self._services.worker(self._services.store.next_turn_id, session_id)
-                self._counter_known = True
+                self._is_next_number_known = True
                 return turn_id
         return turn_after(session_id, self._last_turn)
 
@@ -471,7 +474,7 @@ class Turns:
     # Internals
 
     async def _store_unsent(self) -> None:
-        """Store that a request which was withheld here was not sent, so that it does not count as cut off."""
+        """Store which round's request was withheld here, so that it does not count as cut off."""
         if self.state is not None and (unsent := self.runner.unsent):
             with suppress(StoreError):
                 await self._services.worker(self._services.store.set_setting, f"{UNSENT}{self.state.turn_id}", unsent)

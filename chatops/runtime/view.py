@@ -374,10 +374,7 @@ class SessionView(ABC):
         return self._services.rights.prompt_layers(self.settings)
 
     def contained_changes(self, arguments: str) -> "ContainedReview":
-        """Return the changes that a pending call of `CONTAINED_APPLY` is about. Reads files: call it in a thread.
-
-        Raises ChatopsError.
-        """
+        """Return the changes that a pending call of `CONTAINED_APPLY` is about. Blocks. Raises ChatopsError."""
         return self._services.contained().review(arguments)
 
     def changed_files(self, messages: Sequence[Message]) -> "tuple[Change, ...]":

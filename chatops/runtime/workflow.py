@@ -91,10 +91,7 @@ class WorkflowRun:
 
     @property
     def blocked_by(self) -> ChatopsError | None:
-        """The error that blocks the run here.
-
-        The store cannot be written, a role is gone, or another process took over.
-        """
+        """The error that blocks the run here: a failed write to the store, a missing role, or a takeover."""
         return self._blocked_by or self.session.blocked_by
 
     @property
@@ -326,7 +323,7 @@ class WorkflowRun:
 
     async def _watch(self) -> None:
         """Take reviews and cancellations posted by other processes until the run is over."""
-        last_version = -1
+        last_version: int | None = None
         while not self.over:
             await asyncio.sleep(WATCH_S)
             try:

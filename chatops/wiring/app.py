@@ -147,10 +147,7 @@ class App:
             self.open_sessions.notify(gone or f"The workspace {show_path(str(self.workspace))} exists again.")
 
     def reload_registry(self) -> None:
-        """Put the registry as it is now in force, including what it adds. Read skills and the user's tools again.
-
-        Raises ConfigError if it is broken.
-        """
+        """Put the registry in force as it is now, and read skills and the user's tools again. Raises ConfigError."""
         # connect may have written it in another process, together with the registry.
         self.configuration.reload(also=lambda: self.settings.fresh(DEFAULT_MODEL_KEY))
 

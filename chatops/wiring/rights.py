@@ -158,10 +158,7 @@ class RegistryRights:
         return tuple((persona.name, persona.description) for persona in self._configuration().personas.found)
 
     def persona(self, role: str, *, chosen: str) -> str:
-        """Return the name of the persona in `role`: the `chosen` one, the role's, or the default.
-
-        Raises ConfigError for an unknown role or choice.
-        """
+        """Return the persona's name in `role`: the `chosen` one, the role's, or the default. Raises ConfigError."""
         now = self._configuration()
         speaker = _find_persona(now.personas, chosen, find_role(role, registries=now.registries))
         return speaker.name if speaker is not None else ""

@@ -178,10 +178,7 @@ class SessionList:
             self._user.save_draft(unused, followed=False, text="")
 
     async def other_folder(self, session_id: SessionId) -> str:
-        """Return the folder that a session was held in; empty if it is this workspace.
-
-        Raises NoSuchSessionError.
-        """
+        """Return the folder that a session was held in; empty if it is this workspace. Raises NoSuchSessionError."""
         return self._other_workspace(await asyncio.to_thread(self._app.store.session, session_id))
 
     def _other_workspace(self, info: SessionInfo) -> str:
@@ -288,10 +285,7 @@ class SessionList:
     # Opening
 
     async def open(self, session_id: SessionId) -> SessionView:
-        """Open a stored session. It is followed if another process owns it.
-
-        The caller closes the present session after success.
-        """
+        """Open a stored session; follow one that another process owns. The caller then closes the present session."""
         session, _ = await self.open_and_resume(session_id)
         return session
 

@@ -125,10 +125,7 @@ def _may_name_store(path: Path) -> bool:
 
 
 def open_address(address: str) -> Connection:
-    """Open the store at ``sqlite://PATH``, which must exist, or in the database at ``postgresql://…``.
-
-    Raises ConfigError and StoreError.
-    """
+    """Open the store at ``sqlite://PATH``, which must exist, or ``postgresql://…``. Raises ConfigError, StoreError."""
     path = sqlite_path(address)
     return _connect_database(address) if path is None else StoreFile(path)
 

@@ -54,10 +54,7 @@ class UserState:
         self._settings.set(self.draft_setting(session_id, followed=followed), text)
 
     async def take_queued(self, session: SessionView) -> str:
-        """Take the newest message out of the session's queue, make it the draft, and return it.
-
-        Both happen in one step. Returns an empty string if nothing is queued.
-        """
+        """Make the newest queued message the draft, in one step, and return it; empty if nothing is queued."""
         key = self.draft_setting(session.session_id, followed=False)
         return await owned(session, "The queue was not changed").queue.take(into=key)
 

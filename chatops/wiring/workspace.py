@@ -142,11 +142,9 @@ class Workspace:
         await self._app.aclose()
 
     async def reload(self) -> bool:
-        """Apply the registry file, the user's tools and the skills in their present state.
+        """Apply registry, skills and the user's tools as they are. Return True if `trust` has a file to ask about.
 
-        Return True if there is a file to ask about: see `trust`.
-
-        Raises ConfigError if it is broken.
+        Raises ConfigError if the registry is broken.
         """
         await asyncio.to_thread(self._app.reload_registry)
         return self.trust.about_files() is not None

@@ -123,10 +123,7 @@ def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) 
 
 
 def awaited_turn(state: WorkflowState) -> StartAttempt | StartGate | None:
-    """Return the effect of the turn that the run waits for; None if it waits for no turn.
-
-    Resuming a loaded run performs it again.
-    """
+    """Return the effect, performed again on resume, of the turn that the run waits for; None if it waits for none."""
     phase = state.phase
     return _turn_effect(state, phase) if isinstance(phase, RunningStep | CheckingGate) else None
 

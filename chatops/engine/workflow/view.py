@@ -54,7 +54,7 @@ class StepCheck:
 
 @frozen_dataclass
 class StepView:
-    """One step. `seconds` is its working time without waiting for users, None if unknown here."""
+    """One step."""
 
     number: int
     name: str
@@ -64,11 +64,13 @@ class StepView:
     user is asked), ``answered``, ``failed``, ``skipped`` or ``cancelled``.
     """
     word: str = ""
-    """The word beside the mark, such as ``to review``, ``waits for you`` or ``failed``."""
+    """The word beside the mark, such as ``to review``, ``decision pending`` or ``failed``."""
     attempt: int = 0
+    """The present or last attempt, counted from 1; 0: none was made."""
     attempts: int = 0
+    """Maximum number of attempts, as `iterations` is of iterations."""
     iteration: int = 0
-    """0 unless a model is at work."""
+    """Round of the model, counted from 1; 0 unless a model is at work."""
     iterations: int = 0
     validations: tuple[StepCheck, ...] = ()
     gates: tuple[StepCheck, ...] = ()
@@ -76,6 +78,7 @@ class StepView:
     """Model calls of all attempts, as far as their turns are known here."""
     usage: Usage | None = None
     seconds: float | None = None
+    """Working time without waiting for users; None if it is not known here."""
     output: str = ""
     """The accepted result, as the run stores it."""
     has_schema: bool = False
@@ -112,13 +115,14 @@ class StepView:
 
 @frozen_dataclass
 class RunView:
-    """One run. `at` is the index of the current step, None when the run is over."""
+    """One run."""
 
     workflow: str
     word: str
     mark: StepMark
     steps: tuple[StepView, ...]
     at: int | None
+    """Index of the current step; None when the run is over."""
     tokens: int | None = None
     seconds: float = 0.0
     working: bool = False
@@ -143,11 +147,16 @@ _REVIEW_STATES = {
     ReviewReason.UNANSWERED: CurrentStep(mark=StepMark.ASKING, word="no model could be asked", working=False),
     ReviewReason.STOPPED: CurrentStep(mark=StepMark.ASKING, word="stopped", working=False),
 }
-_MARKS = {
+_VALIDATION_MARKS = {
     ValidationStatus.PASSED: StepMark.DONE,
     ValidationStatus.FAILED: StepMark.FAILED,
     ValidationStatus.STALE: StepMark.FAILED,
     ValidationStatus.NEVER: StepMark.WAITING,
+}
+_GATE_MARKS = {
+    TurnStatus.ANSWERED: StepMark.DONE,
+    TurnStatus.FAILED: StepMark.FAILED,
+    TurnStatus.LIMIT: StepMark.FAILED,
 }
 
 
@@ -185,8 +194,7 @@ def current_step(phase: RunPhase, turn: TurnState | None) -> CurrentStep:
     """Return the state of the current step; for a run that is over, that of the run."""
     match phase:
         case RunningStep() | CheckingGate():
-            present = present_turn(phase, () if turn is None else (turn,))
-            if present is not None and turn_status(present) is TurnStatus.PAUSED:
+            if turn is not None and turn.turn_id == phase.turn_id and turn_status(turn) is TurnStatus.PAUSED:
                 return CurrentStep(mark=StepMark.ASKING, word="decision pending", working=False)
             return CurrentStep(mark=StepMark.RUNNING, word="running", working=True)
         case AwaitingReview(reason=reason):
@@ -211,11 +219,11 @@ def _step_view(run: WorkflowState, index: int, turns: Sequence[TurnState], curre
     # Attempts are counted from 1; 0: this is not the current step.
     current_attempt = phase.attempt if not isinstance(phase, RunFinished) and phase.step == index else 0
     present = present_turn(phase, turns) if current_attempt else None
-    refused = next((record for record in reversed(records) if record.detail), None)
+    last_refused = next((record for record in reversed(records) if record.detail), None)
     turn_ids = {record.turn_id for record in records} | ({present.turn_id} if present is not None else set())
     own_turns = [turn for turn in turns if turn.turn_id in turn_ids]
-    used = {turn.turn_id: turn.usage for turn in own_turns}
-    used.update({record.turn_id: record.usage for record in records if record.usage is not None})
+    usage_of_turns = {turn.turn_id: turn.usage for turn in own_turns}
+    usage_of_turns.update({record.turn_id: record.usage for record in records if record.usage is not None})
     known = StepView(
         number=index + 1,
         name=spec.name,
@@ -223,13 +231,14 @@ def _step_view(run: WorkflowState, index: int, turns: Sequence[TurnState], curre
         attempt=current_attempt or max((record.attempt for record in records), default=0),
         attempts=spec.max_attempts,
         requests=sum(turn.counters.requests for turn in own_turns),
-        usage=total(*used.values()),
+        usage=total(*usage_of_turns.values()),
         has_schema=bool(spec.output_schema),
-        detail=refused.detail if refused is not None else "",
-        refused_attempt=refused.attempt if refused is not None and refused.attempt < current_attempt else 0,
     )
-    output = next((output for output in run.outputs if output.step == index), None)
-    if output is not None:
+    if last_refused is not None:
+        known = replace(known, detail=last_refused.detail)
+        if last_refused.attempt < current_attempt:
+            known = replace(known, refused_attempt=last_refused.attempt)
+    if (output := next((output for output in run.outputs if output.step == index), None)) is not None:
         return _ended_step(known, spec, output, records)
     if current_attempt:
         return _current_step_view(known, spec, run, present, current)
@@ -261,7 +270,8 @@ def _current_step_view(
     known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, current: CurrentStep
 ) -> StepView:
     phase = run.phase
-    records = [attempt for attempt in run.attempts if attempt.step == known.number - 1]
+    records = [record for record in run.attempts if record.step == known.number - 1]
+    # The contract has accepted the answer: a gate runs, or the answer is reviewed, or a gate has ended.
     answered = (
         isinstance(phase, CheckingGate)
         or (isinstance(phase, AwaitingReview) and phase.reason is ReviewReason.REVIEW)
@@ -305,7 +315,7 @@ def _validation_check(state: ValidationState) -> StepCheck:
     about = [f"{name}={value}" for name, value in state.subject]
     if state.status is ValidationStatus.STALE:
         about.append(f"stale after {state.changed_by}")
-    return StepCheck(name=state.tool, mark=_MARKS[state.status], about=", ".join(about))
+    return StepCheck(name=state.tool, mark=_VALIDATION_MARKS[state.status], about=", ".join(about))
 
 
 def _passed_checks(spec: StepSpec) -> tuple[StepCheck, ...]:
@@ -315,29 +325,20 @@ def _passed_checks(spec: StepSpec) -> tuple[StepCheck, ...]:
 def _gate_checks(
     spec: StepSpec, records: Sequence[AttemptRecord], attempt: int, *, answered: bool = False
 ) -> tuple[StepCheck, ...]:
-    """Return the gates of the present attempt.
-
-    `answered`: the contract has accepted the answer, so pattern gates have passed.
-    """
-    tried = {record.gate: record.status for record in records if record.gate and record.attempt == attempt}
-    shown: list[StepCheck] = []
-    for gate in spec.gates:
-        if isinstance(gate, PatternGate):
-            mark = StepMark.DONE if answered else StepMark.WAITING
-        else:
-            mark = _gate_mark(tried.get(gate.name))
-        shown.append(StepCheck(name=gate.name, mark=mark))
-    return tuple(shown)
-
-
-def _gate_mark(status: TurnStatus | None) -> StepMark:
-    match status:
-        case TurnStatus.ANSWERED:
-            return StepMark.DONE
-        case TurnStatus.FAILED | TurnStatus.LIMIT:
-            return StepMark.FAILED
-        case _:
-            return StepMark.WAITING
+    """Return the gates of an attempt. `answered`: the contract has accepted the answer, so pattern gates passed."""
+    marks = {
+        record.gate: _GATE_MARKS.get(record.status, StepMark.WAITING)
+        for record in records
+        if record.gate and record.attempt == attempt
+    }
+    of_pattern = StepMark.DONE if answered else StepMark.WAITING
+    return tuple(
+        StepCheck(
+            name=gate.name,
+            mark=of_pattern if isinstance(gate, PatternGate) else marks.get(gate.name, StepMark.WAITING),
+        )
+        for gate in spec.gates
+    )
 
 
 def _step_seconds(seconds: Sequence[float], index: int) -> float | None:
