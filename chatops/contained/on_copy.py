@@ -37,9 +37,9 @@ class OnCopy:
     """A built-in tool that works on the copy: its facts name the workspace, and its files are those of the copy."""
 
     tool: Tool
-    folder: Callable[[str], TurnFolder]
+    folder_of: Callable[[str], TurnFolder]
     """Returns the folder of a contained turn by its name."""
-    copied: Callable[[str, ToolContext], TurnFolder]
+    copied_folder_of: Callable[[str, ToolContext], TurnFolder]
     """Does the same, and copies the workspace on first use. Raises ToolFailedError."""
 
     @property
@@ -50,7 +50,7 @@ class OnCopy:
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Inspect the call in the copy."""
         try:
-            folder = await in_thread(self.copied, context.contained, context)
+            folder = await in_thread(self.copied_folder_of, context.contained, context)
         except (ToolFailedError, OSError) as error:
             text = f"The turn is contained, and the workspace could not be copied: {error}"
             return CallFacts(arguments=call.arguments, refusal=text)
@@ -60,7 +60,7 @@ class OnCopy:
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Run the call in the copy, and record it for the list at the end."""
-        folder = self.folder(context.contained)
+        folder = self.folder_of(context.contained)
         if not await in_thread(lambda: folder.exists):
             raise ToolFailedError("The copy of the workspace is gone; nothing was run.")
         capabilities = self.spec.capabilities

@@ -81,8 +81,8 @@ def guard_settings(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, .
         raise SandboxSetupError(f"{SETTINGS_FOLDER} is a link, which a command could replace")
     args = mount_protected(source / SETTINGS_FOLDER, target=view.in_sandbox(source / SETTINGS_FOLDER))
     # Nothing can be mounted below what is covered already.
-    hidden_parents = frozenset(hidden)
-    for path in (place for place in hidden if hidden_parents.isdisjoint(place.parents)):
+    uncovered = (path for path in hidden if frozenset(hidden).isdisjoint(path.parents))
+    for path in uncovered:
         inside = path.is_relative_to(view.workspace)
         place = source / path.relative_to(view.workspace) if inside else path
         root = next((root for root in (source, *roots) if place != source and place.is_relative_to(root)), None)
@@ -269,9 +269,10 @@ def _listening_sockets(folders: tuple[Path, ...]) -> tuple[Path, ...]:
 
 def mount_protected(place: Path, *, target: Path) -> list[str]:
     """Mount a folder or file read-only at `target`; without one mount an empty one, so that none can be made."""
-    if place.exists() and not place.is_symlink() and not is_mount_point(place):
+    is_ours = is_mount_point(place)
+    if not is_ours and place.exists() and not place.is_symlink():
         return ["--ro-bind", str(place), str(target)]
-    if not is_mount_point(place) and (os.path.lexists(place) or not os.access(place.parent, os.W_OK)):
+    if not is_ours and (os.path.lexists(place) or not os.access(place.parent, os.W_OK)):
         return []
     # `mount_point` makes it before the command starts, as a file or folder.
     return ["--ro-bind", str(place), str(target)] if place.name == BARE_HEAD else _mount_empty(target)

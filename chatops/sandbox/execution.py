@@ -186,7 +186,8 @@ async def set_up(
     limits, unreached = context.sandbox, list[str]()
     async with AsyncExitStack() as stack:
         if confined.program:
-            environment, channel = {**command.environment, "TMPDIR": "/tmp"}, None
+            environment = {**command.environment, "TMPDIR": "/tmp"}
+            channel = None
             used = used_credentials(limits)
             if (limits.hosts or used) and not limits.network:
                 environment |= proxy_environment((*limits.hosts, *(use.credential.name for use in used)))
@@ -355,7 +356,7 @@ async def _run_in_sandbox(
     writes = confined.program and context.source is None and context.exposure is not Exposure.READ_ONLY
     call = attempt_name(context.call_id, context.attempt)
     command = Command(argv=argv, cwd=Path(facts.cwd), environment=environment, call=call)
-    keep, untaken = context.max_output_chars, tuple[str, ...]()
+    max_chars, untaken = context.max_output_chars, tuple[str, ...]()
     await in_thread(remove_left_folders)
     with stage_for(confined.repository if writes else None, context.sandbox.git) as stage:
         ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
@@ -365,10 +366,10 @@ async def _run_in_sandbox(
                 ended = await run_command(
                     command,
                     timeout_s=seconds,
-                    keep=min(keep, MAX_SHOWN),
+                    keep=min(max_chars, MAX_SHOWN),
                     output=context.output,
                     # No less is shown than the result may hold.
-                    max_shown=max(keep, MAX_SHOWN),
+                    max_shown=max(max_chars, MAX_SHOWN),
                 )
             finally:
                 try:

@@ -35,6 +35,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from chatops.config.paths import opened, temporary_folder
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -68,8 +69,6 @@ _MAX_COPIED_BYTES = 512_000_000
 """Size of a file that is copied. With a larger index, no command may commit."""
 _UNREADABLE = b"\xff"
 """Stands for a reference that cannot be read: none begins with this byte."""
-_MTIME_NS = 3
-"""Place of the modification time in a `_file_version`."""
 _PLACE_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a folder as a place only, which needs no right to read it."""
 
@@ -146,10 +145,10 @@ class Stage:
 
     repository: Repository
     folder: Path
-    before: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """State of the real files when they were copied."""
-    copied: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """State of the copies."""
+    before: dict[str, "_FileVersion"] = field(default_factory=dict)
+    """Versions of the real files when they were copied."""
+    copied: dict[str, "_FileVersion"] = field(default_factory=dict)
+    """Versions of the copies."""
 
     def finish(self) -> tuple[str, ...]:
         """Remove links, and take changed files over into the real repository.
@@ -217,7 +216,7 @@ class Stage:
                 os.unlink(real)
                 return True
             if (now := _file_version(self.folder / name)) is not None:
-                os.utime(lock, ns=(now[_MTIME_NS], now[_MTIME_NS]))
+                os.utime(lock, ns=(now.mtime_ns, now.mtime_ns))
             os.rename(lock, real)
             # From here on a file of the lock's name belongs to another git.
             renamed = True
@@ -269,7 +268,7 @@ def stage_for(repository: Repository | None, access: GitAccess) -> Iterator[Stag
             if before is not None:
                 (folder / name).write_bytes(_read_file(repository.folder / name))
                 # Git takes a file for unchanged if its size and time are those in an index that is younger than it.
-                os.utime(folder / name, ns=(before[_MTIME_NS], before[_MTIME_NS]))
+                os.utime(folder / name, ns=(before.mtime_ns, before.mtime_ns))
                 stage.before[name] = before
                 copied = _file_version(folder / name)
                 if copied is not None:
@@ -378,7 +377,15 @@ def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -
     return [*args, "--ro-bind", str(info), str(info)]
 
 
-def _file_version(path: Path) -> tuple[int, ...] | None:
+class _FileVersion(NamedTuple):
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+def _file_version(path: Path) -> _FileVersion | None:
     """Return what identifies the content of a regular file; None for anything else."""
     try:
         info = os.lstat(path)
@@ -386,7 +393,7 @@ def _file_version(path: Path) -> tuple[int, ...] | None:
         return None
     if not stat.S_ISREG(info.st_mode):
         return None
-    return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    return _FileVersion(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 def _read_file(path: Path) -> bytes:
