@@ -1,7 +1,7 @@
 """The built-in demo model: it uses the same SDK client as all others, over a transport inside the process.
 
-It is deterministic, follows `demo.plan`, and writes "(demo)" in everything it says, so that it is
-never taken for a real model. Importing this module imports httpx2.
+It is deterministic, follows `demo.plan`, and writes "(demo)" in everything it says, so that it is never taken for a
+real model. Importing this module imports httpx2.
 """
 
 import asyncio
@@ -71,13 +71,15 @@ class Turn:
 def read_turn(body: Mapping[str, object]) -> Turn:
     """Return the current turn from the JSON of a request."""
     messages = [as_object(message) for message in as_list(body.get("messages"))]
-    place = -1
-    for index, message in enumerate(messages):
-        if message.get("role") == "user" and _typed_part(as_text(message.get("content"))):
-            place = index
+    typed = {
+        index: text
+        for index, message in enumerate(messages)
+        if message.get("role") == "user" and (text := _typed_part(as_text(message.get("content"))))
+    }
+    last, text = max(typed.items(), default=(-1, ""))
     return Turn(
-        message=_typed_part(as_text(messages[place].get("content"))) if place >= 0 else "",
-        rounds=rounds_of(messages[place + 1 :]),
+        message=text,
+        rounds=rounds_of(messages[last + 1 :]),
         tools=offered_tools(body),
         may_not_call=body.get("tool_choice") == "none",
     )

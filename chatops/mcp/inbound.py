@@ -54,6 +54,7 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
     """Yield the streams of a started server. `lost` is set when it will send nothing more."""
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    # The SDK gets `incoming` and `outgoing`; `received` and `to_send` are the other ends of these streams.
     reading, writing = process.stdout, process.stdin
     assert reading is not None and writing is not None
 
@@ -66,7 +67,7 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    unreadable += bool(line.strip())
+                    unreadable += 1 if line.strip() else 0
                     if (answer := _unreadable_answer(line)) is None:
                         continue
                     message = answer
@@ -204,6 +205,7 @@ class Inbound:
             if not isinstance(error, ValidationError):
                 return ""  # Not a version with tools: the SDK says what is wrong.
             detail = error.errors(include_url=False, include_input=False)[0]
+            # The first two parts are "tools" and the number of the tool.
             place = ".".join(str(part) for part in detail["loc"][2:]) or "entry"
             kind = "is missing" if detail["type"] == "missing" else "is not what the protocol wants"
             return visible(f"its {place} {kind}", limit=200)

@@ -155,18 +155,19 @@ class StoredAuth(httpx2.Auth):
         spent = self._stored.tokens
         try:
             async with asyncio.timeout(_RENEW_S), _renewal_lock(self._path):
-                found = await in_thread(self._read)
-                # If they differ, another process has renewed them.
-                if found.tokens == spent:
-                    tokens = await self._exchange(found)
-                    # It may have been removed meanwhile, or replaced by a login.
-                    if (found := await in_thread(self._read)).tokens == spent:
-                        _hide_keys(tokens, found.client)
-                        found = found.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
-                        await in_thread(_write_login, self._path, found)
+                login = await in_thread(self._read)
+                # If the tokens differ, another process has renewed them.
+                if login.tokens == spent:
+                    tokens = await self._exchange(login)
+                    login = await in_thread(self._read)
+                    # The login may have been replaced by another one meanwhile.
+                    if login.tokens == spent:
+                        _hide_keys(tokens, login.client)
+                        login = login.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
+                        await in_thread(_write_login, self._path, login)
         except TimeoutError:
             raise LoginError("its login cannot be renewed now: no answer in time") from None
-        self._stored = found
+        self._stored = login
 
     async def _exchange(self, stored: StoredLogin) -> OAuthToken:
         """Exchange the refresh token. Raises LoginError."""

@@ -48,9 +48,9 @@ class Origin:
         self._local = is_loopback(urlsplit(spec.url).hostname or "")
         self._headers = {name: _header_value(name, text) for name, text in spec.headers}
         self.first_error = 0
-        """First status that was an error; 0: there was none."""
+        """Status of the first answer that was an error; 0: there was none."""
         self.last_status = 0
-        """0: there was no answer yet."""
+        """Status of the last answer; 0: there was none yet."""
 
     def client(
         self,

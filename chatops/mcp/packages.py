@@ -48,6 +48,7 @@ _UV = (
     f'{_CACHES}"$1" venv --quiet venv && '
     'exec "$1" pip install --quiet --python venv/bin/python --no-build --compile-bytecode "$2"'
 )
+"""Scripts for the sandbox, like `_NPM`: the first word is the program, the second what to install."""
 _SETTINGS = {
     "UV_LINK_MODE": "copy",
     # A Python that uv fetched would be in its own folder, which is gone at the end.

@@ -76,11 +76,12 @@ class Questions:
 
     async def requested(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Answer a request of the server."""
-        if len(self._calls) != 1:
-            for _, on_decline in self._calls:
-                on_decline("several calls run at its server, and it does not say which one asks")
-            return types.ElicitResult(action="decline")
-        return await self.answer(params, *self._calls[0])
+        if len(self._calls) == 1:
+            ((ask, on_decline),) = self._calls
+            return await self.answer(params, ask, on_decline)
+        for _, on_decline in self._calls:
+            on_decline("several calls run at its server, and it does not say which one asks")
+        return types.ElicitResult(action="decline")
 
     async def answer(
         self, params: types.ElicitRequestParams, ask: Ask, on_decline: Callable[[str], None]

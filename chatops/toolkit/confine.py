@@ -46,7 +46,7 @@ _OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 @frozen_dataclass
 class ResolvedPath:
-    """A resolved path. With a `problem` or `refusal` no tool may use it, and it may be the workspace in its place."""
+    """A resolved path. With a `problem` or `refusal` no tool may use it; `path` may be the workspace then."""
 
     path: Path
     """Absolute and resolved."""
@@ -71,7 +71,8 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
             path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace."
         )
     try:
-        path, info = _resolve(raw, workspace=context.workspace), None
+        info = None
+        path = _resolve(raw, workspace=context.workspace)
         with suppress(FileNotFoundError, NotADirectoryError):
             info = os.lstat(path)
     except OSError as error:

@@ -55,11 +55,14 @@ class FoundPaths:
     repositories: list[Path] = field(default_factory=list)
     """Each ``.git``, file or folder, but no link."""
     entries: int = 0
-    names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
+    linked: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
     """Files with several names, by device and inode: how many names they have, and those that were found."""
 
     def examine(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-        """Examine the entries of one folder and yield its subfolders."""
+        """Examine the entries of one folder and yield its subfolders, each with its `parts`.
+
+        `parts` are those of the folder's path, as `domain.names` judges them. They stay as they are without SECRETS.
+        """
         secrets = Find.SECRETS in self.find
         try:
             with os.scandir(folder) as entries:
@@ -96,7 +99,8 @@ class FoundPaths:
         elif self.hard_links and _LINKED_FOLDERS.isdisjoint(parts):
             info = entry.stat(follow_symlinks=False)
             if info.st_nlink > 1:
-                self.names.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1].append(path)
+                _, found = self.linked.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))
+                found.append(path)
 
 
 def survey(
@@ -120,7 +124,7 @@ def survey(
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
         if inside and len(found.repositories) > MAX_REPOSITORIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_REPOSITORIES:,} repositories; use a smaller folder")
-    found.secret += [path for count, names in found.names.values() if len(names) < count for path in names]
+    found.secret += [path for count, names in found.linked.values() if len(names) < count for path in names]
     found.secret.sort()
     found.repositories.sort()
     return found

@@ -87,7 +87,7 @@ def named_image(text: str) -> str:
 
 
 def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
-    """Return what a name names, None for nothing, and the name: without punctuation after it unless that is part of it.
+    """Return the name, without punctuation after it unless that is part of it, and its place; None: it names nothing.
 
     A path that exists and is refused counts too, so that the user learns why it is not attached.
     """

@@ -145,25 +145,26 @@ def _frame_results(name: str, results: Any, problems: Sequence[str], *, limit: i
     """Return the results between two lines that no document can write, because its own lines are marked."""
     hits, left = results["hits"], int(results["left"])
     notes = [*problems, *(str(problem) for problem in results["problems"])]
-    tail = [f"END of {name} results."]
+    end, about_search = f"END of {name} results.", list[str]()
     if left:
-        tail.append(f"[{plural(left, 'document')} not indexed yet: search again to continue]")
-    tail += [f"[not searched: {visible(note, limit=300)}]" for note in notes[:_MAX_PROBLEMS]]
+        about_search.append(f"[{plural(left, 'document')} not indexed yet: search again to continue]")
+    about_search += [f"[not searched: {visible(note, limit=300)}]" for note in notes[:_MAX_PROBLEMS]]
     if len(notes) > _MAX_PROBLEMS:
-        tail.append(f"[and {plural(len(notes) - _MAX_PROBLEMS, 'more problem')} of documents]")
+        about_search.append(f"[and {plural(len(notes) - _MAX_PROBLEMS, 'more problem')} of documents]")
     documents = plural(int(results["files"]), "document")
     if not hits:
-        return "\n".join([f"[no passage in {documents} has any of these words]", *tail[1:]])
-    room = limit - sum(map(len, tail)) - _FRAME_ROOM
+        return "\n".join([f"[no passage in {documents} has any of these words]", *about_search])
+    room = limit - sum(map(len, (end, *about_search))) - _FRAME_ROOM
     blocks: list[str] = []
     for number, hit in enumerate(hits, 1):
-        head = f"{number}. {visible(_with_tilde(str(hit['path'])), limit=300)}, {hit['place']}"
+        title = f"{number}. {visible(_with_tilde(str(hit['path'])), limit=300)}, {hit['place']}"
         marked = "\n".join(f"| {line}".rstrip() for line in sanitize(str(hit["text"])).split("\n"))
-        if blocks and sum(map(len, blocks)) + len(head) + len(marked) > room:
+        if blocks and sum(map(len, blocks)) + len(title) + len(marked) > room:
             break
-        blocks.append(f"{head}\n{marked}")
-    head = f"{name} found {plural(len(blocks), 'passage')} in {documents}."
-    return "\n".join([head, f"BEGIN of {name} results. Lines with | are text of documents.", *blocks, *tail])
+        blocks.append(f"{title}\n{marked}")
+    found = f"{name} found {plural(len(blocks), 'passage')} in {documents}."
+    begin = f"BEGIN of {name} results. Lines with | are text of documents."
+    return "\n".join([found, begin, *blocks, end, *about_search])
 
 
 def _with_tilde(path: str) -> str:

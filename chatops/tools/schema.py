@@ -281,12 +281,14 @@ def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     properties = parsed.get("properties") if isinstance(parsed, dict) else None
     if not isinstance(properties, dict) or not isinstance(value, dict):
         return ()
-    formats = {name: str(schema.get("format", "")) for name, schema in properties.items() if isinstance(schema, dict)}
-    return tuple(
-        Problem(path=name, message=FORMATS[form][1])
-        for name, text in value.items()
-        if isinstance(text, str) and (form := formats.get(name, "")) in FORMATS and not FORMATS[form][0](text)
-    )
+    problems: list[Problem] = []
+    for name, text in value.items():
+        field = properties.get(name)
+        form = field.get("format") if isinstance(field, dict) else None
+        if isinstance(text, str) and isinstance(form, str) and form in FORMATS:
+            has_format, message = FORMATS[form]
+            problems += [] if has_format(text) else [Problem(path=name, message=message)]
+    return tuple(problems)
 
 
 def _has_host_if_web(text: str) -> bool:

@@ -259,14 +259,13 @@ async def _page_result(page: _Page, *, limit: int) -> ToolResult:
         raise ToolFailedError(f"{page.target.url} is not text: {kind}, {len(page.body):,} bytes.")
     text = decode_page(page.body, charset=page.charset)
     title = ""
-    if page.content_type in {"text/html", "application/xhtml+xml"} or text[:200].lstrip().lower().startswith(
-        "<!doctype"
-    ):
+    looks_like_html = text[:200].lstrip().lower().startswith("<!doctype")
+    if looks_like_html or page.content_type in {"text/html", "application/xhtml+xml"}:
         title, text = await _read_page(text, target=page.target)
-    head = [f"URL: {page.target.url}", f"Status: {page.status}"] if page.status != 200 else [f"URL: {page.target.url}"]
-    head += [f"Title: {title}"] if title else []
+    header = f"URL: {page.target.url}"
+    header += f"\nStatus: {page.status}" if page.status != 200 else ""
+    header += f"\nTitle: {title}" if title else ""
     tail = f"\n[only the first {len(page.body):,} bytes were read]" if page.cut else ""
-    header = "\n".join(head)
     body = cap(text, limit=limit - len(header) - len(tail) - 2) if text.strip() else None
     content = f"{header}\n\n{body.text if body else '[the page has no text]'}{tail}"
     outcome = Outcome.SUCCESS if page.status < 400 else Outcome.FAILED
