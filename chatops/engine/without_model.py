@@ -54,7 +54,7 @@ def start_gate(turn: TurnState, gate: CommandGate) -> TurnStep:
     arguments: dict[str, JsonValue] = {"command": gate.command}
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s
-    text = f"[chatops] Gate {gate.name}: {gate.command}"
+    text = f"[chatops] Gate {gate.name}"
     _open_shell_round(draft, UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE), arguments)
     return draft.step()
 

@@ -122,7 +122,7 @@ def test_a_refused_answer_and_the_end_of_its_attempt_are_shown_once() -> None:
     assert any("Attempt failed. Reached the tool iteration limit" in one for one in run.shown())
 
 
-def test_a_gate_is_a_turn_of_its_own_named_by_its_command() -> None:
+def test_a_gate_is_a_turn_of_its_own_with_its_name() -> None:
     run = Watched(step("make", gates=(TESTS,)))
     run.answers("made")
     same(run)
@@ -130,7 +130,7 @@ def test_a_gate_is_a_turn_of_its_own_named_by_its_command() -> None:
     run.returns("1 failed", Outcome.FAILED)
     same(run)
     titles = [block.title for block in run.blocks if isinstance(block, StepBlock)]
-    assert titles == ["Step 1: make", "Gate tests: pytest -q", "Step 1: make, attempt 2 of 3"]
+    assert titles == ["Step 1: make", "Gate tests", "Step 1: make, attempt 2 of 3"]
     gate = next(block for block in run.blocks if isinstance(block, StepBlock) and block.title.startswith("Gate"))
     assert not can_open(gate)
 
@@ -163,7 +163,7 @@ def test_a_copied_run_shows_no_message_as_the_users() -> None:
     shown = run.stored(copied=True)
     assert not any("▌" in one for one in shown), "the sign of the user's words"
     assert sum("Workflow step" in one for one in shown) == 4
-    assert any("Gate tests: pytest -q" in one for one in shown)
+    assert any("Gate tests" in one for one in shown)
     assert any("Answer not accepted." in one for one in shown)
 
 
