@@ -358,7 +358,7 @@ class SendingPresenter:
     def _listed_queue(self, current: OpenSession, snapshot: "Snapshot") -> tuple[Sequence[str], str]:
         """Return the queue as it is listed, a correction first, and its heading."""
         queued: Sequence[str] = snapshot.queued
-        if snapshot.contained and snapshot.queue_held:
+        if queued and snapshot.contained and snapshot.queue_held:
             queued = (f"contained · {queued[0]}", *queued[1:])
         if snapshot.correction:
             return (snapshot.correction, *queued), _CORRECTING_HEADING

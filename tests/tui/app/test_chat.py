@@ -257,6 +257,10 @@ async def test_a_queued_message_whose_turn_will_be_contained_says_so() -> None:
         running.app.chat.refresh_soon()
         await running.settle()
         assert "❯ contained · first" in running.text and "❯ second" in running.text
+        running.session.change(queued=())
+        running.app.chat.refresh_soon()
+        await running.settle()
+        assert "contained · " not in running.text and "Internal error" not in running.text
 
 
 async def test_the_frame_names_the_keys_for_a_text_that_is_typed_during_a_turn() -> None:
