@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Input, Static
 
@@ -189,7 +188,7 @@ class ModelPicker(Picker):
     The servers are asked while it is open. Models that cannot be used are one line at the end, until it is chosen.
     """
 
-    BINDINGS: ClassVar = [Binding("ctrl+s", "take_here", priority=True)]
+    CHOOSING: ClassVar = {**Picker.CHOOSING, "ctrl+s": "take_here"}
 
     def __init__(self, workspace: "Workspace", *, current: str, wanted: str = "") -> None:
         """List the models of the registry, filtered by `wanted`; the servers are asked once it is shown."""
@@ -217,7 +216,7 @@ class ModelPicker(Picker):
             self.refill()
             self.on_resize()
 
-    def action_take_here(self) -> None:
+    def take_here(self) -> None:
         """Choose the highlighted model without making it the default (ctrl+s)."""
         if (choice := self.highlighted_choice) is not None and choice.key != UNFOLD:
             self.only_here = True
@@ -265,7 +264,7 @@ def _model_choice(row: ModelRow, *, current: str) -> Choice:
 class SessionPicker(Picker):
     """Lists sessions. The result is the id of the chosen one."""
 
-    BINDINGS: ClassVar = [Binding("ctrl+n", "rename", priority=True), Binding("ctrl+d", "delete", priority=True)]
+    CHOOSING: ClassVar = {**Picker.CHOOSING, "ctrl+n": "rename", "ctrl+d": "delete"}
 
     def __init__(
         self, rows: Sequence[SessionRow], *, session: "SessionView", sessions: "SessionList", wanted: str = ""
@@ -372,7 +371,7 @@ class SessionPicker(Picker):
 
     # Rename and delete
 
-    def action_rename(self) -> None:
+    def rename(self) -> None:
         """Ask for another title of the highlighted session (ctrl+n)."""
         if (choice := self.highlighted_choice) is None:
             return
@@ -400,7 +399,7 @@ class SessionPicker(Picker):
         self.choices = tuple(self._listed())
         self.refill()
 
-    def action_delete(self) -> None:
+    def delete(self) -> None:
         """Ask whether to delete the highlighted session (ctrl+d). A second time, delete it."""
         if (choice := self.highlighted_choice) is None:
             return

@@ -1,6 +1,9 @@
 """A list to choose from, filtered by typing; the base of the role switcher and the session list."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
 
 from rich.cells import cell_len
 from textual import events, on
@@ -9,6 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.fuzzy import FuzzySearch
 from textual.geometry import Offset
+from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -16,7 +20,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import cut
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
-from chatops.tui.keys import BACK, KeyHint
+from chatops.tui.keys import BACK, KeyHint, key_label
 from chatops.tui.text_fields import LineField
 
 MAX_SHOWN = 200
@@ -47,11 +51,42 @@ class Choice:
     """Number of characters at the start of its text that are drawn in the accent."""
 
 
+class _Filter(LineField):
+    """The filter of a picker. A key that acts on a row is posted behind the text that was typed before it."""
+
+    @dataclass
+    class RowKey(Message):
+        """A key of `Picker.CHOOSING`."""
+
+        key: str
+        is_early: bool
+        """True if it was pressed before the list was drawn."""
+
+    _drawn_at = math.inf
+
+    def on_show(self, event: events.Show) -> None:
+        """Take note of the time. The event is posted just before the list is drawn for the first time."""
+        self._drawn_at = min(event.time, self._drawn_at)
+
+    async def on_key(self, event: events.Key) -> None:
+        """Post a key that acts on a row, and edit the text with any other."""
+        if event.key in cast("Picker", self.screen).CHOOSING:
+            self.post_message(self.RowKey(event.key, is_early=event.time < self._drawn_at))
+            event.stop()
+            event.prevent_default()
+
+
 class Picker(Modal[str | None]):
-    """Up and Down move, Enter chooses, Esc cancels (result None)."""
+    """Up and Down move, Enter chooses, Esc cancels (result None).
+
+    A key that was pressed before the list was on the screen types, moves and cancels, but chooses only a row whose name
+    was typed whole.
+    """
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#picker-filter"
+    CHOOSING: ClassVar[Mapping[str, str]] = {"enter": "take"}
+    """The method for each key that does something with the highlighted row."""
 
     def __init__(
         self,
@@ -87,7 +122,7 @@ class Picker(Modal[str | None]):
         """Yield title, filter, list, preview and keys."""
         with Vertical(id="picker"):
             yield Static(Content(self._title), id="picker-title")
-            yield LineField(placeholder="type to filter", id="picker-filter", compact=True)
+            yield _Filter(placeholder="type to filter", id="picker-filter", compact=True)
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
             yield Legend(*self.keys, id="picker-keys")
@@ -130,7 +165,15 @@ class Picker(Modal[str | None]):
         """Show the matching choices, best match first."""
         self._fill(event.value.strip())
 
-    @on(Input.Submitted)
+    @on(_Filter.RowKey)
+    def act_on_row(self, event: _Filter.RowKey) -> None:
+        """Do what a key does with the highlighted row."""
+        choice, typed = self.highlighted_choice, self.query_one(Input).value.strip()
+        if not event.is_early or (choice is not None and choice.find.split()[:1] == [typed]):
+            getattr(self, self.CHOOSING[event.key])()
+        else:
+            self.show_text(f"not taken: {key_label(event.key)}, too early")
+
     def take(self) -> None:
         """Choose the highlighted row (Enter)."""
         if (choice := self.highlighted_choice) is not None:

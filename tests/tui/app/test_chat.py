@@ -209,6 +209,20 @@ async def test_a_part_of_a_models_name_filters_the_models() -> None:
         assert running.session.pinned == ["demo"]
 
 
+async def test_an_enter_typed_before_a_list_is_drawn_chooses_no_row_unless_its_name_was_typed() -> None:
+    async with stage() as running:
+        early, early_too = Key("enter", "\r"), Key("enter", "\r")
+        await running.press("ctrl+r", "down")
+        running.app.post_message(early)
+        await running.settle()
+        assert "not taken: Enter, too early" in running.text
+        assert running.session.roles_asked == []
+        await running.press(*"researcher")
+        running.app.post_message(early_too)
+        await running.settle()
+        assert running.session.roles_asked == ["researcher"]
+
+
 async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice_to_this_session() -> None:
     workspace = FakeWorkspace()
     async with stage(workspace=workspace) as running:
