@@ -241,7 +241,9 @@ def demo_chat(spec: ModelSpec) -> OpenAIChat:
         return Secret(NO_KEY)
 
     # Most settings of the registry are dropped: the demo has no server whose refusals or address could matter.
-    plain = ModelSpec(name=spec.name, type=spec.type, label=spec.label, model_name=MODEL, price=spec.price)
+    plain = ModelSpec(
+        name=spec.name, type=spec.type, label=spec.label, model_name=MODEL, price=spec.price, images=False
+    )
     return OpenAIChat(
         plain, key=no_key, agent=AGENT, remembered=InMemoryTextStore(), url=URL, transport=DemoTransport()
     )

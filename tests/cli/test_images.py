@@ -89,6 +89,8 @@ def test_the_user_is_told_that_a_model_does_not_see_an_image_and_how_to_change_i
         assert f"{unseen} If it can, set images of m to true in the registry." in told("What is in @chart.png?")
         assert f"{unseen}\n" in told("Read chart.png", images=False)
         assert unseen not in told("And now?"), "no new image"
+    said = chatops("-p", "What is in @chart.png?").err
+    assert "demo does not see images, only their names." in said and "registry" not in said
 
 
 @pytest.mark.some(1)
