@@ -22,7 +22,7 @@ from chatops.commands.context import find_session, open_stored, options, show_li
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, short_line
 from chatops.headless.pending import next_steps, pending_json
@@ -250,7 +250,8 @@ async def begin_job(opened: App, session: Session, prompt: str, arguments: Names
 def _resume(arguments: Namespace) -> int:
     with open_app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
-        bound_already = wait_for_lease(opened.store, row)
+        # Not by the user: `start_process` has started this process.
+        by_user = not wait_for_lease(opened.store, row)
         if not has_own_options(opened.store, row):
             raise ChatopsError(
                 f"Job {row.session.id} was not started: {FOREIGN_OPTIONS}.",
@@ -268,7 +269,7 @@ def _resume(arguments: Namespace) -> int:
     try:
         return run_app(
             options_of(row),
-            lambda opened: _resume_here(opened, row, arguments, bound_already=bound_already),
+            lambda opened: _resume_here(opened, row, arguments, by_user=by_user),
         )
     except Exception as error:
         # The list of jobs says why, also to a user who was not there.
@@ -277,15 +278,14 @@ def _resume(arguments: Namespace) -> int:
         raise
 
 
-async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, bound_already: bool) -> int:
-    """Bind the job to this host, boot, folder, sandbox and addresses, because the user starts it here, and start it.
+async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_user: bool) -> int:
+    """Start the job, or say why it must not start here.
 
-    `bound_already`: it continues by itself and keeps what it is bound to. The folder may be another one by now.
+    A job starts only on the host, boot, folder, sandbox and addresses that it is bound to. A start `by_user` binds it
+    to those of now. Any other start, as after a decision, does not: another folder may be at its path by now.
     """
     store, view = opened.store, screen()
-    bound = (
-        replace(row, not_started="", seen=False) if bound_already else await asyncio.to_thread(bind_here, opened, row)
-    )
+    bound = await asyncio.to_thread(bind_here, opened, row) if by_user else replace(row, not_started="", seen=False)
     if (why := await asyncio.to_thread(why_not_here, store, bound)) is not None:
         store.update_job(row.session.id, not_started=str(why))
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")
@@ -314,12 +314,12 @@ async def _run_job(opened: App, row: JobRow) -> int:
         if session.unfinished:
             print_use_notices(opened, session.grant())
             on_approval, events = OnApproval(on_approval_of(row)), list[Published]()
-            known = {(pending.call.id, pending.digest) for pending in session.pending}
+            notified = {(pending.call.id, pending.digest) for pending in session.pending}
             unsubscribe = session.subscribe(events.append)
             code = await resume_turn(session, screen=view, output=OutputFormat.TEXT, on_approval=on_approval)
             unsubscribe()
             if session.taken_over is None:
-                await _notify_user(opened, row, events, known=known)
+                await _notify_user(opened, row, events, notified=notified)
         await session.aclose()
         # A process that posted a decision before the lease was released found the lease taken, and started nothing. A
         # decision that is still there after a second try cannot be applied.
@@ -329,10 +329,12 @@ async def _run_job(opened: App, row: JobRow) -> int:
         last_decided = decided
 
 
-async def _notify_user(opened: App, row: JobRow, events: Sequence[Published], *, known: Collection[object]) -> None:
+async def _notify_user(
+    opened: App, row: JobRow, events: Sequence[Published], *, notified: Collection[tuple[CallId, str]]
+) -> None:
     """Tell the user's program what a job waits for, or how it ended, unless the job is on a screen.
 
-    `known`: pairs of call and digest that waited before.
+    `notified`: calls by id and digest that waited already, so that the user has heard of them.
     """
     registries = opened.configuration.now().known
     command = next((registry.notify for registry in registries if registry.notify), ())
@@ -345,7 +347,7 @@ async def _notify_user(opened: App, row: JobRow, events: Sequence[Published], *,
             case TurnPaused(pending=pending):
                 for waiting in pending:
                     call = waiting.call
-                    if (call.id, waiting.digest) not in known:
+                    if (call.id, waiting.digest) not in notified:
                         facts = {"id": call.id, "tool": call.name, "summary": call_line(call, waiting.facts)}
                         await _run_notifier(command, {"event": "waits", **about, "call": facts})
             case TurnFinished(result=TurnStatus.ANSWERED):

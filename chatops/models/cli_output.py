@@ -32,12 +32,14 @@ _TOOLS_ON = "Nothing of its answer was used. Update the program, or choose anoth
 
 @frozen_dataclass
 class CliEnd:
-    """End of a run: exit code (None: stopped), and the end of its errors or why it did not run."""
+    """How the program ended."""
 
     code: int | None
+    """Its exit code; None if it was stopped."""
     errors: str = ""
+    """The last that it wrote to standard error."""
     unreached: tuple[str, ...] = ()
-    """``HOST:PORT`` that its sandbox did not reach."""
+    """Each ``HOST:PORT`` that it asked for and its sandbox did not reach."""
 
 
 class ReportedError(EngineError):
@@ -70,10 +72,10 @@ class PlainReader:
 
 
 class EventReader:
-    """Reader of JSON lines; see the module. Nothing is passed on before the program has shown that it has no tools."""
+    """Reader of lines of JSON. Nothing is passed on before the program has said that it has no tools of its own."""
 
     def __init__(self, name: str, *, login: str) -> None:
-        """Start before the first line. `name` and `login` are for messages."""
+        """`name` of the program is for messages, and `login`, the advice to a user who is not logged in."""
         self.usage: dict[str, JsonValue] = {}
         self.finish = "stop"
         self.finished = False
@@ -89,7 +91,7 @@ class EventReader:
         """The texts of whole messages: the answer of a program that sends no pieces."""
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """Yield what the completed lines say. Raises EngineError for tools, errors, and endless lines."""
+        """Yield the answer in the lines that are complete. Raises EngineError for tools, errors, and endless lines."""
         while text and not self.finished:
             line, end, text = text.partition("\n")
             self._line_parts.append(line)

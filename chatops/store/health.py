@@ -271,42 +271,37 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
     def check_turn(session_id: Value, version: Value, state: Value) -> None:
         decode_state(str(state), version=int(str(version)), grant_of=partial(stored_grant, rows, str(session_id)))
 
-    # Each: the query, the function that reads one of its rows, the words for damaged rows, and the advice.
-    checks: tuple[tuple[str, Callable[..., object], tuple[str, str], str, str], ...] = (
-        (
-            "SELECT call_id, decision, by FROM decisions",
-            lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
-            ("entry of the decision log is", "entries of the decision log are"),
-            "damaged and left out of it",
-            "chatops audit list",
-        ),
-        (
-            "SELECT id, body, session_id FROM messages",
-            check_message,
-            ("message is", "messages are"),
-            "damaged and shown as such",
-            "The other messages of the session are not affected.",
-        ),
-        (
-            "SELECT session_id, version, state FROM runs",
-            lambda _, version, state: decode_run(state, version=int(str(version))),
-            ("run of a workflow", "runs of workflows"),
-            "cannot be resumed, only read",
-            "chatops sessions show SESSION",
-        ),
-        (
-            "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
-            check_turn,
-            ("unfinished turn is", "unfinished turns are"),
-            "damaged and cannot be resumed",
-            "To continue in a copy: chatops sessions fork SESSION",
-        ),
-    )
-    found = []
-    for sql, decode, nouns, fault, advice in checks:
+    def check(sql: str, decode: Callable[..., object], one: str, several: str, fault: str, *, advice: str) -> None:
+        """Report the rows of a query that `decode` cannot read: how many of what, and what is wrong with them."""
         if damaged := _find_damaged(rows, sql, decode):
-            text = f"{plural(len(damaged), *nouns)} {fault}: {', '.join(damaged[:MOST_NAMED])}."
+            text = f"{plural(len(damaged), one, several)} {fault}: {', '.join(damaged[:MOST_NAMED])}."
             found.append(_warning(text, advice))
+
+    found: list[Finding] = []
+    check(
+        "SELECT call_id, decision, by FROM decisions",
+        lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
+        *("entry of the decision log is", "entries of the decision log are", "damaged and left out of it"),
+        advice="chatops audit list",
+    )
+    check(
+        "SELECT id, body, session_id FROM messages",
+        check_message,
+        *("message is", "messages are", "damaged and shown as such"),
+        advice="The other messages of the session are not affected.",
+    )
+    check(
+        "SELECT session_id, version, state FROM runs",
+        lambda _, version, state: decode_run(state, version=int(str(version))),
+        *("run of a workflow", "runs of workflows", "cannot be resumed, only read"),
+        advice="chatops sessions show SESSION",
+    )
+    check(
+        "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
+        check_turn,
+        *("unfinished turn is", "unfinished turns are", "damaged and cannot be resumed"),
+        advice="To continue in a copy: chatops sessions fork SESSION",
+    )
     return found
 
 

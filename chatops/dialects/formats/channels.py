@@ -125,12 +125,13 @@ def read_channel_call(text: str, start: int, header: ChannelHeader, offered: Off
     if offered.named(written) is None:
         written = written.removeprefix("functions.")
     try:
-        arguments, end, repairs, sure = read_arguments(text, header.end)
+        arguments = read_arguments(text, header.end)
     except UnreadableValueError as error:
         ended = None if error.cut else _CALL_MESSAGE_ENDS.search(text, error.position)
         unusable = unreadable_call(error, written, start)
         return CallBlock(end=ended.end() if ended else len(text), format="harmony", items=(unusable,), sure=False)
-    item: FoundCall = CallBuilder(offered, start, end, repairs).call(written, arguments)
+    item: FoundCall = arguments.call_of(written, offered, start)
+    end, sure = arguments.end, arguments.sure
     if ended := _CALL_MESSAGE_ENDS.match(text, end):
         return CallBlock(end=ended.end(), format="harmony", items=(item,), sure=sure)
     return CallBlock(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))

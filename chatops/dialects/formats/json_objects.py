@@ -313,8 +313,24 @@ def name_in(text: str, at: int) -> str:
     return found[1] if found else ""
 
 
-def read_arguments(text: str, at: int) -> tuple[dict[str, JsonValue], int, tuple[str, ...], bool]:
-    """Return the object of arguments at `at`, perhaps in a fence: value, end, repairs, and True if that is sure.
+@frozen_dataclass
+class ArgumentsRead:
+    """An object of arguments that stands alone, without the name of its tool."""
+
+    values: dict[str, JsonValue]
+    end: int
+    """Index in the text after the object and its fence."""
+    repairs: tuple[str, ...]
+    sure: bool
+    """True if no further text could change the object or its end."""
+
+    def call_of(self, written: str, offered: OfferedTools, start: int) -> FoundCall:
+        """Return the call of the tool `written` with these arguments. It begins at `start`."""
+        return CallBuilder(offered, start, self.end, self.repairs).call(written, self.values)
+
+
+def read_arguments(text: str, at: int) -> ArgumentsRead:
+    """Return the object of arguments at `at`, perhaps in a fence.
 
     Raises UnreadableValueError if it cannot be read or the text does not close it.
     """
@@ -326,22 +342,21 @@ def read_arguments(text: str, at: int) -> tuple[dict[str, JsonValue], int, tuple
         raise UnreadableValueError(error.message, read.end) from None
     if not isinstance(value, dict):
         raise UnreadableValueError("there is no object of arguments", at)
-    repairs = (*read.repairs, *repairs)
-    sure = is_sure(text, read)
-    if not fenced:
-        return value, read.end, repairs, sure
-    ends = _FENCE_ENDS.match(text, read.end)
-    if ends is None:
-        return value, read.end, repairs, sure and text[skip_space(text, read.end)] not in "`~"
-    return value, ends.end(), repairs, sure and ends.end() < len(text)
+    end, sure = read.end, is_sure(text, read)
+    if fenced and (fence_end := _FENCE_ENDS.match(text, end)):
+        end = fence_end.end()
+        sure = sure and end < len(text)
+    elif fenced:
+        sure = sure and text[skip_space(text, end)] not in "`~"
+    return ArgumentsRead(values=value, end=end, repairs=(*read.repairs, *repairs), sure=sure)
 
 
 def read_named(opening: Opening, written: str, at: int, *, format: str) -> CallBlock:
     """Return the call of the tool `written`, whose object of arguments begins at `at`."""
     text, start = opening.text, opening.start
     try:
-        arguments, end, repairs, sure = read_arguments(text, at)
+        arguments = read_arguments(text, at)
     except UnreadableValueError as error:
         return broken_block(text, start, error, written, format=format)
-    item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
-    return closed_block(text, end, [item], format=format, sure=sure)
+    item = arguments.call_of(written, opening.offered, start)
+    return closed_block(text, arguments.end, [item], format=format, sure=arguments.sure)

@@ -37,7 +37,6 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import (
     NO_CALL,
-    CallBuilder,
     name_in,
     read_arguments,
     read_named,
@@ -351,11 +350,11 @@ def _read_without_closer(opening: Opening, written: str, at: int, *, format: str
     """Read the arguments at `at` of a call that no mark closes; unreadable ones take the rest of the text."""
     text, start = opening.text, opening.start
     try:
-        arguments, end, repairs, sure = read_arguments(text, at)
+        arguments = read_arguments(text, at)
     except UnreadableValueError as error:
         return CallBlock(end=len(text), format=format, items=(unreadable_call(error, written, start),), sure=False)
-    item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
-    return CallBlock(end=end, format=format, items=(item,), sure=sure)
+    item = arguments.call_of(written, opening.offered, start)
+    return CallBlock(end=arguments.end, format=format, items=(item,), sure=arguments.sure)
 
 
 def _read_command_r(opening: Opening, at: int) -> ParseOutcome:

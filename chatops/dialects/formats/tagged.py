@@ -35,7 +35,6 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import (
     ARGUMENT_KEYS,
-    CallBuilder,
     broken_block,
     closed_block,
     read_arguments,
@@ -238,12 +237,12 @@ def _read_open_tag(opening: Opening, glued: re.Match[str]) -> CallBlock:
     text, start = opening.text, opening.start
     format = "llama3_function_tag"
     try:
-        arguments, end, repairs, sure = read_arguments(text, glued.end())
+        arguments = read_arguments(text, glued.end())
     except UnreadableValueError as error:
         return broken_block(text, start, error, glued["name"], format=format)
-    item = CallBuilder(opening.offered, start, end, repairs).call(glued["name"], arguments)
-    tag = _OPEN_TAG_ENDS.match(text, end)
-    return closed_block(text, tag.end() if tag else end, [item], format=format, sure=sure)
+    item = arguments.call_of(glued["name"], opening.offered, start)
+    tag = _OPEN_TAG_ENDS.match(text, arguments.end)
+    return closed_block(text, tag.end() if tag else arguments.end, [item], format=format, sure=arguments.sure)
 
 
 def _may_still_open(text: str, start: int) -> bool:

@@ -151,15 +151,15 @@ def _read_named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock 
         if word is None:
             return start
         try:
-            arguments, end, repairs, _ = read_arguments(text, word.end())
+            arguments = read_arguments(text, word.end())
         except UnreadableValueError:
             return start
-        items.append(CallBuilder(offered, at, end, repairs).call(word[0], arguments))
-        following = _BETWEEN_NAMES.match(text, end)
+        items.append(arguments.call_of(word[0], offered, at))
+        following = _BETWEEN_NAMES.match(text, arguments.end)
         if following is None:
             break
         at = following.end()
-    if not only_closers_follow(text, end):
+    if not only_closers_follow(text, arguments.end):
         return start
     return CallBlock(end=len(text), format="functionary_v32", items=tuple(items))
 
