@@ -69,7 +69,8 @@ def _was_filtered(draft: StepDraft, call: ToolCall) -> bool:
 
 def apply_inspection(draft: StepDraft, index: int, facts: CallFacts) -> None:
     """Apply the facts that an inspection found: judge the call the first time, compare and start it the last time."""
-    call, inspected = calls.open_round(draft).calls[index].call, calls.open_round(draft).calls[index].status
+    call_state = calls.open_round(draft).calls[index]
+    call, inspected = call_state.call, call_state.status
     # Repairs by the parser of the reply count even if the tool made none.
     facts = replace(facts, repairs=tuple(dict.fromkeys((*call.repairs, *facts.repairs))))
     if _was_filtered(draft, call):
@@ -256,11 +257,14 @@ def _judge_again(draft: StepDraft, index: int, facts: CallFacts, status: Recheck
         permitted = replace(status, verdict=Verdict.ALLOW, decided_by=judgement.answered_by or BY_POLICY)
         calls.start_call(draft, index, facts, permitted)
     else:
-        changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
-        if status.facts.definition != comparable.definition:
-            changed = f"the tool {call.name} has changed since it was approved: review it again"
-        why = changed if by_user else judgement.why
-        reason = AskReason.CHANGED if by_user else AskReason.POLICY
+        reason, why = AskReason.POLICY, judgement.why
+        if by_user:
+            reason, why = (
+                AskReason.CHANGED,
+                f"what would run has changed since it was approved: {difference(status.facts, facts)}",
+            )
+            if status.facts.definition != comparable.definition:
+                why = f"the tool {call.name} has changed since it was approved: review it again"
         earlier = status.interruption
         calls.ask_user(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
 
@@ -273,15 +277,16 @@ def _unchanged_with_extra(draft: StepDraft, call: ToolCall, facts: CallFacts, st
     shown = status.facts
     if shown.extra != status.extra or facts.sandbox != shown.extra_sandbox:
         return False
-    found = facts.argv == shown.argv or (not shown.argv and facts.argv == simple_words(shown.command))
+    # Without the extra limits, the words of a command may have been unknown.
+    same_words = facts.argv == shown.argv or (not shown.argv and facts.argv == simple_words(shown.command))
     as_shown = replace(
         facts,
         sandbox=shown.sandbox,
         network=shown.network,
         # With all of the network, a command has no credentials.
         credentials=facts.credentials or (shown.credentials if shown.extra.network else ()),
-        argv=shown.argv if found else facts.argv,
-        # They follow from the words, and the words are those that were shown.
+        argv=shown.argv if same_words else facts.argv,
+        # Paths follow from the words, and the words are those that were shown.
         paths=facts.paths if shown.argv else shown.paths,
         extra=shown.extra,
         extra_sandbox=shown.extra_sandbox,

@@ -90,8 +90,8 @@ def model_of(draft: StepDraft) -> ModelTarget:
 def adopt_limit(draft: StepDraft, phase: AwaitingModel, limit: int) -> bool:
     """Adopt the context limit that the current model's server reported, in tokens.
 
-    Returns False, and adopts nothing, if the request would not get smaller. If the limit was known already, the size of
-    the request was underestimated. Then the window is reduced to 3/4.
+    Returns False, and adopts nothing, if the request would not get smaller. A limit that was known already shows that
+    the size of the request was underestimated: then the window is reduced to 3/4.
     """
     target = model_of(draft)
     if target_of(draft, phase) != target:
@@ -152,9 +152,10 @@ def continue_round(draft: StepDraft) -> None:
         _end_budget_round(draft, phase, phase.budget)
         return
     outcomes = _write_results(draft)
-    good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
-    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
-    if isinstance(phase, Stopping) and phase.correction is None:
+    any_success = any(outcome is Outcome.SUCCESS for outcome in outcomes)
+    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if any_success else Status.ERROR)
+    correction = phase.correction if isinstance(phase, Stopping) else None
+    if isinstance(phase, Stopping) and correction is None:
         finish_turn(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
         return
     if draft.state.gate is not None:
@@ -163,8 +164,8 @@ def continue_round(draft: StepDraft) -> None:
     if draft.state.command is not None:
         finish_turn(draft, TurnStatus.ANSWERED, "")
         return
-    if isinstance(phase, Stopping) and phase.correction is not None:
-        take_correction(draft, phase.correction)
+    if correction is not None:
+        take_correction(draft, correction)
     else:
         round_limits.count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
     contained = draft.state.containment
@@ -229,14 +230,16 @@ def _end_apply_round(draft: StepDraft) -> None:
     if not isinstance(phase, InRound):
         return
     settled = phase.calls[0].status
-    result = settled.result if isinstance(settled, Settled) else None
-    denied = result is not None and result.outcome is Outcome.DENIED
-    reason = feedback.reason_sentence(result.facts.reason) if result is not None and denied else ""
+    if not isinstance(settled, Settled):
+        return
+    result = settled.result
+    denied = result.outcome is Outcome.DENIED
+    reason = feedback.reason_sentence(result.facts.reason) if denied else ""
     contained = draft.state.containment
     is_sent_back = contained is not None and contained.phase is ContainmentPhase.SENT_BACK
-    good = result is not None and result.outcome is Outcome.SUCCESS
-    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
-    if is_sent_back and result is not None:
+    succeeded = result.outcome is Outcome.SUCCESS
+    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if succeeded else Status.ERROR)
+    if is_sent_back:
         text = f"The changes were sent back to the model. Nothing was applied.{reason}"
         draft.inform(text, to_model=feedback.SENT_BACK + reason)
         containment.next_list(draft, result.facts.reason)
@@ -245,7 +248,7 @@ def _end_apply_round(draft: StepDraft) -> None:
     elif denied:
         text = f"The changes were discarded. Nothing was applied.{reason}"
         draft.inform(text, to_model=feedback.DISCARDED + reason)
-    elif result is not None:
+    else:
         draft.inform(result.content)
     if not is_sent_back:
         containment.end_containment(draft)
@@ -274,30 +277,29 @@ def _end_budget_round(draft: StepDraft, phase: InRound, question: BudgetQuestion
 
 
 def finish_with_gathered(draft: StepDraft, limit: str = "") -> None:
-    """End a turn that gets no closing answer: name the limit and show what the tools returned, if they did.
+    """End a turn that gets no closing answer: name the limit, and show what the tools returned.
 
-    Under a contract that would be no answer, so the turn of a step ends without one.
+    Without results, or under a contract, which they would not fulfil, the turn ends without an answer.
     """
     ran = (Outcome.SUCCESS, Outcome.FAILED)
     results = [(m.tool, m.content) for m in draft.state.messages if isinstance(m, ToolMessage) and m.outcome in ran]
+    detail = limit or round_limits.limit_text(draft)
     if draft.state.contract is not None or (limit and not results):
-        finish_turn(draft, TurnStatus.LIMIT, "", detail=limit or round_limits.limit_text(draft))
+        finish_turn(draft, TurnStatus.LIMIT, "", detail=detail)
         return
-    limit = limit or round_limits.limit_text(draft)
-    answer = feedback.gathered_answer(limit, results)
+    answer = feedback.gathered_answer(detail, results)
     draft.add_message(
         AssistantMessage(
             id=draft.next_message_id(), text=answer, model="", role=draft.state.grant.role, finish_reason="limit"
         )
     )
-    finish_turn(draft, TurnStatus.LIMIT, answer, detail=limit)
+    finish_turn(draft, TurnStatus.LIMIT, answer, detail=detail)
 
 
 def _finish_gate(draft: StepDraft) -> None:
     last = draft.state.messages[-1]
-    passed = isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS
     output = last.content if isinstance(last, ToolMessage) else ""
-    if passed:
+    if isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS:
         finish_turn(draft, TurnStatus.ANSWERED, output)
     else:
         finish_turn(draft, TurnStatus.FAILED, "", detail=output)

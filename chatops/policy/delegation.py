@@ -127,7 +127,7 @@ def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[Remember
     known = {spec.name for spec in child.tools}
     rules: list[ApprovalRule | RememberedRule] = [
         *(rule for rule in child.answers if not _is_answered(rule, in_force.answers)),
-        *(rule for rule in remembered if rule.role == child.role != in_force.role),
+        *(rule for rule in remembered if rule.role == child.role and rule.role != in_force.role),
     ]
     limits, child_limits = in_force.sandbox or NARROWEST, child.sandbox or NARROWEST
     endpoints = {model.endpoint for model in _models(in_force)} - {""}

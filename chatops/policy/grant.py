@@ -196,8 +196,9 @@ class Grant:
             if answer.tool != tool:
                 continue
             is_match = matches(answer.pattern, facts)
-            if reason := why_no_answer if is_match else why_not_matched(answer.pattern, facts):
-                yield f"{answer.source} does not apply: {reason}"
+            why_not = why_no_answer if is_match else why_not_matched(answer.pattern, facts)
+            if why_not:
+                yield f"{answer.source} does not apply: {why_not}"
             elif is_match:
                 yield Judgement(
                     verdict=Verdict.ALLOW,
@@ -290,7 +291,6 @@ def explain(
 
     Without `facts` only what holds for every call of `tool` is explained. `place` returns file and line of a key.
     """
-    facts_known = facts if facts is not None else CallFacts(arguments="{}")
     if facts is None:
         judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
     else:
@@ -298,7 +298,8 @@ def explain(
     head = f"{tool}: {judged.verdict.value}, decided by {judged.reason}"
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"
-    reasons = grant.reasons(tool, facts_known, workspace_read=workspace_read)
+    asked_about = facts if facts is not None else CallFacts(arguments="{}")
+    reasons = grant.reasons(tool, asked_about, workspace_read=workspace_read)
     layers = (
         "  ".join(filter(None, (f"  {reason.verdict.value:<5}", reason.reason, rule_of(reason), place(reason.key))))
         for reason in reasons

@@ -147,7 +147,7 @@ def resolve_grant(
 
     Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
-    site = registries[0]
+    site, _ = registries
     find_role(role, registries=registries)  # Raises for an unknown role.
     roles_by_owner = [
         (whose, spec) for whose, registry in _registries_by_owner(registries) if (spec := registry.role(role))
@@ -266,6 +266,7 @@ def _access_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: A
         for spec in specs
     ]
     key: Key = ()
+    # The key of the site is named if both registries give this level.
     for whose, registry in reversed(_registries_by_owner(registries)):
         given = entitlement(registry.users or (), user=user)
         if given.entry and given.level is level:
@@ -391,15 +392,11 @@ def _confirm_allow_answers(registries: Registries, *, user: User, specs: Sequenc
 
 def _with_timeouts(specs: Sequence[ToolSpec], *, registries: Registries) -> list[ToolSpec]:
     """Return specs with the time limit that the registries set; the shorter one counts."""
-    site, own = registries
     limited = []
     for spec in specs:
-        limits = [
-            seconds
-            for seconds in (_tool_setting(site, spec.name).timeout_s, _tool_setting(own, spec.name).timeout_s)
-            if seconds
-        ]
-        limited.append(replace(spec, timeout_s=min(limits)) if limits else spec)
+        limits = [_tool_setting(registry, spec.name).timeout_s for registry in registries]
+        set_limits = [seconds for seconds in limits if seconds]
+        limited.append(replace(spec, timeout_s=min(set_limits)) if set_limits else spec)
     return limited
 
 
@@ -449,10 +446,7 @@ def sandbox_layers(
 
 
 def web_ports(registries: Registries) -> frozenset[int]:
-    """Return the ports besides 80 and 443 that the tool that fetches URLs may connect to.
-
-    These are the user's ports, limited to those that the site names, if it names any.
-    """
+    """Return the user's ports besides 80 and 443 for the tool that fetches URLs, as far as the site permits them."""
     site, own = (_ports(registry) for registry in registries)
     return frozenset(own or ()) if site is None else frozenset(own or ()) & frozenset(site)
 

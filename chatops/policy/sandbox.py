@@ -151,11 +151,11 @@ def is_in_force(spec: SandboxSpec, change: SandboxChange) -> bool:
 
 def limit_sources(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
     """Return key, value and the layer that they come from, for each limit that is not the narrowest."""
-    spec = widened(layers.registry, layers.command_line)
-    stages = [("your registry", layers.registry), ("--add-dir", spec)]
+    so_far = widened(layers.registry, layers.command_line)
+    stages = [("your registry", layers.registry), ("--add-dir", so_far)]
     for change in layers.session:
-        spec = apply_change(spec, change)
-        stages.append(("this session", spec))
+        so_far = apply_change(so_far, change)
+        stages.append(("this session", so_far))
     result = resolve(layers)
     limits: list[tuple[str, str, str]] = []
     for key in ("git", "network", "hosts", "read", "write", "env", "credentials"):
@@ -276,7 +276,7 @@ def host_problem(entry: str) -> str:
 
 
 def split_host(entry: str) -> tuple[str, str]:
-    """Split an entry of `hosts` into name and port, which may be empty. The name of ``[::1]:80`` has no brackets."""
+    """Split an entry of `hosts` into name and port; empty: it has none. The name of ``[::1]:80`` has no brackets."""
     if entry.startswith("["):
         name, _, port = entry[1:].partition("]")
         return name.lower(), port.removeprefix(":")

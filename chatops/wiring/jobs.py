@@ -365,8 +365,10 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
         return f"The workers of {own.queue} go on with it: chatops queue list"
     if (row := _unfinished_job(store, own.id)) is None:
         return ""
-    if (whose := store.foreign(row.session.id)) or store.lease(row.session.id) is not None:
-        return f"The job belongs to {whose}: chatops there continues it." if whose else _CONTINUES_ELSEWHERE
+    if whose := store.foreign(row.session.id):
+        return f"The job belongs to {whose}: chatops there continues it."
+    if store.lease(row.session.id) is not None:
+        return _CONTINUES_ELSEWHERE
     reach("before_job_start")
     why = why_not_here(store, row)
     if why is None:
@@ -427,8 +429,9 @@ def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
         address, _, key = addresses[spec.name].partition(":")
         if _url_digest(spec) != address:
             return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
+        key_now = _key_mark(spec, state.session_id)
         # A variable that is not set now is not another key: `why_no_answer` reports it.
-        if key and key != (_key_mark(spec, state.session_id) or key):
+        if key and key_now and key != key_now:
             return NotStarted(WhyNot.MODEL, f"{spec.name} has another key in {spec.key.env} now")
     return why_no_answer(models)
 
@@ -501,10 +504,11 @@ class ChatJobs:
         The turn is a job from now on, so that it is listed. Return what happens until then, in sentences. Raises
         ChatopsError if the session cannot be stored.
         """
-        if session.settings.step is not None or session.unsaved:
-            why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
+        in_run = "a step of a workflow stays with its run" if session.settings.step is not None else ""
+        if why := in_run or session.unsaved:
             raise ChatopsError(f"The turn was not handed over: {why}.")
-        if self._handover is None or self._handover[0] is not session or self._handover[1].done():
+        handed_over, task = self._handover or (None, None)
+        if handed_over is not session or task is None or task.done():
             await in_thread(lambda: self._app.store.put_job(job_row(self._app, session)))
             # Kept here, because the event loop keeps no reference to a task.
             self._handover = session, asyncio.create_task(self._move(session), name="hand over")
@@ -538,9 +542,8 @@ class ChatJobs:
     async def restart(self, session_id: SessionId) -> str:
         """Start a job again that was on the screen until now, if its turn is under way.
 
-        Return what becomes of it, as a sentence; empty if it is no job, or waits.
-
-        The user may have chosen another model for it there, whose address counts from now on.
+        Return what becomes of the job, as a sentence; empty if it is no job, or waits. The address of a model that the
+        user has chosen on the screen counts from now on.
         """
         store = self._app.store
 
@@ -587,7 +590,6 @@ class ChatJobs:
         parts = [(count, one if count == 1 else many) for count, one, many in counts if count]
         if not parts:
             return ()
-        (first, what), *others = parts
-        return (
-            ", ".join([f"{plural(first, 'job')} {what}", *(f"{count} {verb}" for count, verb in others)]) + ": /jobs",
-        )
+        (first_count, first_verb), *others = parts
+        clauses = [f"{plural(first_count, 'job')} {first_verb}", *(f"{count} {verb}" for count, verb in others)]
+        return (f"{', '.join(clauses)}: /jobs",)

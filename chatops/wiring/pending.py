@@ -164,9 +164,8 @@ class PendingCalls:
     def _check_changes(self, pending: "PendingCall", only: tuple[str, ...] | None, *, digest: str | None) -> None:
         """Raise ChatopsError unless changes of a contained turn are approved by digest, and `only` names some."""
         call, contained = pending.call.id, pending.call.name == CONTAINED_APPLY
-        undo = contained and is_undo(pending.call.arguments)
         if contained and digest is None:
-            verb = "takes back" if undo else "applies"
+            verb = "takes back" if is_undo(pending.call.arguments) else "applies"
             raise ChatopsError(
                 f"{call} {verb} the changes of a contained turn, and only what was shown can be approved.",
                 advice=f"See them, and the digest at their end: chatops approvals show {call}",

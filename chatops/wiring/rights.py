@@ -121,9 +121,8 @@ class RegistryRights:
     def level(self) -> AccessLevel:
         """The user's access level here."""
         now = self._configuration()
-        return min(
-            access_level(registries=registries, user=self._user, access_cap=now.access_cap) for registries in now.both
-        )
+        user, cap = self._user, now.access_cap
+        return min(access_level(registries=registries, user=user, access_cap=cap) for registries in now.both)
 
     def check_surface(self, via: str) -> None:
         """Raise ConfigError if the site does not let users decide on calls there. `via` is as in `Principal`."""

@@ -75,8 +75,10 @@ class Runs:
         from chatops.wiring.checks import check_to_run
 
         driven = self.run_of(beside)
-        role = driven.state.role if driven is not None and not driven.over else beside.snapshot().role
-        model = driven.state.model if driven is not None and not driven.over else beside.settings.model_pin
+        if driven is not None and not driven.over:
+            role, model = driven.state.role, driven.state.model
+        else:
+            role, model = beside.snapshot().role, beside.settings.model_pin
         definition = await asyncio.to_thread(lambda: self._app.workflows().get(workflow))
         checked = await check_to_run(self._app, definition, role=role)
         spec = checked.or_raise().spec
@@ -212,9 +214,9 @@ class SessionList:
         A session with a pending call comes first, then a run to review, then an interrupted session; among equals, the
         one used last.
         """
-        left = await asyncio.to_thread(self._unfinished_sessions)
+        unfinished = [info for info, _ in await asyncio.to_thread(self._unfinished_sessions)]
         reviews = await asyncio.to_thread(self._runs.to_review)
-        wanted = [*(info for info, _ in left if info.pending), *reviews, *(info for info, _ in left)]
+        wanted = [*(info for info in unfinished if info.pending), *reviews, *unfinished]
         return wanted[0].id if wanted else None
 
     async def pending(self) -> Sequence[SessionRow]:
@@ -228,13 +230,13 @@ class SessionList:
 
     def unfinished_line(self) -> tuple[str, frozenset[SessionId]]:
         """Return one line on the unfinished sessions of this workspace, empty if there are none, and their ids."""
-        left = self._unfinished_sessions()
-        if not left:
+        unfinished = self._unfinished_sessions()
+        if not unfinished:
             return _reviews_line(self._runs.to_review()), frozenset()
-        first, state = left[0]
+        (first, state), *others = unfinished
         title = cut(first.title or first.id, most=MAX_TITLE_CHARS).replace('"', "'")
-        more = f"; {len(left) - 1} more" if len(left) > 1 else ""
-        return f'Unfinished: {state} (session "{title}"){more}', frozenset(info.id for info, _ in left)
+        more = f"; {len(others)} more" if others else ""
+        return f'Unfinished: {state} (session "{title}"){more}', frozenset(info.id for info, _ in unfinished)
 
     def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
         """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.
@@ -363,11 +365,10 @@ class SessionList:
 
 
 def _source_text(info: SessionInfo, source: SessionInfo | None) -> str:
-    if info.forked_from is None:
-        return ""
-    return (
-        info.forked_from if source is None else f"{source.title or NO_TITLE} ({source.id}, {changed_at_words(source)})"
-    )
+    """Return the session that `info` is a copy of, in words; empty if it is none. `source` is it, if known."""
+    if source is None:
+        return info.forked_from or ""
+    return f"{source.title or NO_TITLE} ({source.id}, {changed_at_words(source)})"
 
 
 def _last_used_first(found: Iterable[SessionInfo]) -> list[SessionInfo]:
