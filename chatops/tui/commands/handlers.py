@@ -70,6 +70,8 @@ async def role(context: Context, argument: str) -> Replies:
         return (Notify(context.settings_locked),)
     # Which tools each role has is computed in a thread, because there may be thousands of roles.
     rows = await asyncio.to_thread(context.workspace.roles)
+    if pinned := context.session.settings.model_pin:
+        rows = [replace(row, model=pinned) for row in rows]
     current = context.session.snapshot().role
     return (Choose(role_picker(rows, current=current), role, current),)
 

@@ -179,6 +179,9 @@ async def test_the_role_picker_says_what_each_role_can_do_and_prefers_the_start_
             assert able in running.text
         await running.press("c", "o")
         assert running.app.screen.highlighted_choice.key == "coder"  # type: ignore[attr-defined]
+        running.session.pinned.append("demo")
+        await running.press("escape", "ctrl+r")
+        assert "in force · model demo" in running.text, "/model applies to all roles"
 
 
 async def test_the_cursor_of_the_terminal_is_where_the_keys_act() -> None:
