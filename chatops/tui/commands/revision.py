@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _ORIGINAL_IS_KEPT = "The session as it was is in /sessions. What was approved for it asks again."
 _EDITED = f"Edit the message and send it, in a copy that ends before it. {_ORIGINAL_IS_KEPT}"
 _UNDONE = f"Undone in a copy: your message is in the field again. {_ORIGINAL_IS_KEPT}"
+_UNDO_ASKS = f"Your message is in the field again, in a copy. Its files change once you approve. {_ORIGINAL_IS_KEPT}"
 _ASKED_AGAIN = f"Your message is asked again, in a copy. {_ORIGINAL_IS_KEPT}"
 _TEXT_WIDTH = 70
 """Cells of a text in its picker, and of the first line of a code block."""
@@ -147,7 +148,7 @@ async def undo(context: Context, argument: str) -> Replies:
     # If files are asked about, the dialog says what cannot be taken back.
     texts = [f"Not taken back: {'; '.join(done.cannot[:_MAX_REASONS])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
-    return (opened, write, *map(Notify, texts), Notify(_UNDONE), deleted)
+    return (opened, write, *map(Notify, texts), Notify(_UNDO_ASKS if done.asks else _UNDONE), deleted)
 
 
 async def _write_below_dialog(context: Context, text: str) -> Replies:
@@ -179,13 +180,20 @@ def _show_copy_before(context: Context, message: UserMessage) -> tuple[ShowSessi
 
 
 def _show_copy_instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]") -> tuple[ShowSession, Then]:
-    """Show a copy in place of the session. Delete the session if it is itself a copy in which nothing was said."""
+    """Show a copy in place of the session, and name the session's rules, which the copy does not have.
+
+    Delete the session if it is itself a copy in which nothing was said.
+    """
 
     async def delete(copy: Context, left: str) -> Replies:
+        rights = copy.workspace.rights
+        kept = {rule.id for rule in await rights.rules(copy.session)}
+        gone = [rule.rule for rule in await rights.rules(context.session) if rule.id not in kept]
         # A failure only leaves an unused copy behind.
         with suppress(ChatopsError):
             await copy.workspace.sessions.delete_replaced(SessionId(left), made=copy.session.session_id)
-        return ()
+        what = f"{plural(len(gone), 'rule')} of the session: {'; '.join(gone)}"
+        return (Notify(f"Not in the copy: {what}."),) if gone else ()
 
     return ShowSession(open_copy), Then(delete, context.session.session_id)
 

@@ -242,7 +242,7 @@ async def test_a_cell_names_what_answers_for_some_arguments(commands: CommandLin
     assert "  allow  shell_exec:git status *  (--approve shell_exec:git status *)" in why[why.index("By arguments:") :]
 
 
-async def test_policy_includes_the_grants_of_this_session(commands: CommandLine) -> None:
+async def test_policy_includes_the_grants_of_this_session_and_undo_names_them(commands: CommandLine) -> None:
     call = """/policy shell_exec {"command": "touch made.txt"}"""
     await commands.type(call)
     assert commands.shown.startswith("shell_exec: ask")
@@ -256,6 +256,8 @@ async def test_policy_includes_the_grants_of_this_session(commands: CommandLine)
     (commands.app.workspace / "made.txt").unlink()
     await commands.type(call)
     assert not (commands.app.workspace / "made.txt").exists(), "explaining runs nothing"
+    await commands.type("/undo")
+    assert commands.said == "Not in the copy: 1 rule of the session: shell_exec:touch made.txt."
 
 
 @pytest.mark.parametrize(("text", "said"), [("file_read {", "not valid JSON"), ("file_read 1", "object")])
