@@ -124,6 +124,8 @@ class ContainedScreen(GuardedDialog):
         """Its changes; None until they are read."""
         self._diffs: dict[str, DiffRows] = {}
         """The diff of each change, by its path."""
+        self._headings: tuple[int, ...] = ()
+        """The row above the diff of each change."""
         self._index = 0
         """The change that the keys are about, by its place in the list."""
         self._end_seen = False
@@ -216,7 +218,7 @@ class ContainedScreen(GuardedDialog):
         by = {"up": -1, "down": 1}.get(key, 0)
         if self.undoes:
             by = {"k": -1, "j": 1}.get(key, by)
-        elif self.payload.line_in_view(self.pointed_row) is None or not 0 <= self._index + by < len(self._changes):
+        elif self.payload.line_in_view(self._listed_row) is None or not 0 <= self._index + by < len(self._changes):
             by = 0
         if by:
             self._go_to_file(by)
@@ -238,7 +240,7 @@ class ContainedScreen(GuardedDialog):
         if self.payload.top_row >= self._list_start + len(self._changes):
             self._show_diff()
         else:
-            self.payload.keep_row(self.pointed_row)
+            self.payload.keep_row(self._listed_row)
             self.call_after_refresh(self.show_frame)
 
     @property
@@ -249,9 +251,20 @@ class ContainedScreen(GuardedDialog):
         return len(tuple(about_changes(self._pending, self._review)))
 
     @property
-    def pointed_row(self) -> int:
+    def _listed_row(self) -> int:
         """The row of the file that keys act on, in the list."""
         return self._list_start + self._index
+
+    @property
+    def pointed_row(self) -> int:
+        """The row of the file that keys act on: above its diff if it is not in view in the list."""
+        is_listed = self._is_listed and self.payload.line_in_view(self._listed_row) is not None
+        return self._listed_row if is_listed or not self._headings else self._headings[self._index]
+
+    @property
+    def _is_listed(self) -> bool:
+        """True if there is a list. One file is named above its diff only."""
+        return self.undoes or len(self._changes) > 1
 
     def _show_diff(self) -> None:
         """Scroll to the diff of the file. An undo shows it on a page."""
@@ -262,9 +275,7 @@ class ContainedScreen(GuardedDialog):
             page = ChangesScreen("The undo", shown, note="This is what the undo changes.")
             self.app.push_screen(page, lambda typed: self.on_paste(events.Paste(typed)) if typed else None)
             return
-        # The first heading, which names the role, belongs to no file.
-        _, *headings = (number for number, row in enumerate(self._rows()) if row.tone == "heading")
-        self.payload.show_row(headings[self._index])
+        self.payload.show_row(self._headings[self._index])
         self.call_after_refresh(self.show_frame)
 
     def on_resize(self) -> None:
@@ -366,6 +377,8 @@ class ContainedScreen(GuardedDialog):
             return
         self.body.set_class(self.body.side_by_side, "-wide")
         rows = tuple(self._rows())
+        # The first heading, which names the role, belongs to no file.
+        self._headings = tuple(number for number, row in enumerate(rows) if row.tone == "heading")[1:]
         key = self._asked if self._review is not None else ""
         self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._end_seen)
 
@@ -375,8 +388,7 @@ class ContainedScreen(GuardedDialog):
             yield Row(text="Reading the changes…", tone="quiet")
             return
         yield from about_changes(pending, review)
-        if self.undoes or len(review.changes) > 1:
-            # One file is named above its diff only.
+        if self._is_listed:
             yield from map(self._list_row, review.changes)
             yield Row()
         for text in review.notes:

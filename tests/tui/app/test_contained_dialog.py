@@ -81,8 +81,10 @@ async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> Non
 
 
 async def test_a_single_file_is_named_once_and_can_be_ticked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ContainedSession, "changes", ContainedReview(head="3 changed", notes=(), changes=CHANGES[1:2]))
+    one = ContainedReview(head="3 changed", notes=("Ran in the copy:",), changes=CHANGES[1:2])
+    monkeypatch.setattr(ContainedSession, "changes", one)
     async with asked() as running:
+        assert pointed(running).startswith("│ > [x] change a.py")
         assert running.text.count("change a.py") == 1 and "> [x] change a.py" in running.text
         await running.press("space")
         assert "> [ ] change a.py" in running.text and "apply 0 of 1" in running.text
@@ -180,6 +182,8 @@ async def test_arrows_choose_a_file_in_the_list_and_scroll_from_its_end() -> Non
         assert "Role coder: 3 changed" not in running.text, "it has scrolled"
         await running.press("up")
         assert "> [ ] change a.py" in running.text
+        await running.press("tab", "end")
+        assert pointed(running).startswith("│ > [!] change b.py"), "above its diff"
 
 
 def pointed(running: Stage) -> str:
