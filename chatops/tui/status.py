@@ -129,14 +129,15 @@ class TranscriptHint(ErrorBoundary, Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id)
         self._unseen = ""
-        """Counts of the messages and tool calls below the view that the user has not seen; empty if there are none."""
+        """What the user has not seen below the view: counts, or that a message grew; empty if there is nothing."""
         self._selected = False
         self._more = KeyHint()
 
-    def count_unseen(self, messages: int, *, calls: int) -> None:
-        """Show how many messages and tool calls arrived or grew below the view."""
+    def count_unseen(self, messages: int, *, calls: int, more: bool) -> None:
+        """Show how many messages and tool calls arrived below the view, or only that there is `more` of a message."""
         counted = ((messages, "new message"), (calls, "tool call" if messages else "new tool call"))
         self._unseen = ", ".join(plural(count, noun) for count, noun in counted if count)
+        self._unseen = self._unseen or ("more below" if more else "")
         self._show()
 
     def show_keys(self, *, selected: bool, more: KeyHint) -> None:

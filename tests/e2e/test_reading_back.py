@@ -82,11 +82,11 @@ def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(installatio
         terminal.wait_for("Line 1 ")
         assert "↓" not in terminal.text()
         server.goes_on.set()
-        before = terminal.wait_for("↓ 1 new message")
+        before = terminal.wait_for("↓ more below")
         assert "Line 1 " in before and "It is over" not in before, "the view stays"
         terminal.send(CTRL_END)
         terminal.wait_for("It is over.")
-        terminal.wait_gone("↓ 1 new")
+        terminal.wait_gone("↓ more below")
 
 
 @pytest.mark.more

@@ -479,7 +479,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
 
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
         """Show how many blocks arrived below the view."""
-        self.query_one(TranscriptHint).count_unseen(message.count - message.calls, calls=message.calls)
+        self.query_one(TranscriptHint).count_unseen(message.messages, calls=message.calls, more=message.grew)
 
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""

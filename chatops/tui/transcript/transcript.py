@@ -149,16 +149,17 @@ class Transcript(Viewport, Moving):
         layout = self._blocks_layout
         changed: dict[str, None] = {}
         """The ids of blocks to redraw, each once and in order."""
-        new_or_grown: set[str] = set()
+        arrived: set[str] = set()
+        grown: set[str] = set()
         for op in ops:
             replaces = isinstance(op, Put) and op.block.id in layout.index
             if key := self._apply(op):
                 changed[key] = None
                 if not replaces:
-                    new_or_grown.add(key)
+                    (grown if isinstance(op, Extend) else arrived).add(key)
         self._redraw_keeping_place([key for key in changed if key in layout.index])
         if not self.following:
-            self._note_unseen(self._unseen | new_or_grown)
+            self._note_unseen(arrived=arrived, grown=grown)
 
     # What moves
 

@@ -45,7 +45,7 @@ Invariants:
 import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -93,11 +93,13 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     @dataclass
     class Unseen(Message):
-        """Posted when the number of blocks that arrived or grew below the view changes; 0 at the end."""
+        """Posted when the blocks that arrived or grew below the view are others; there are none at the end."""
 
-        count: int
+        messages: int
         calls: int
-        """How many of them are tool calls."""
+        """Messages and tool calls that arrived."""
+        grew: bool
+        """True if an earlier message grew."""
 
     DEFAULT_CSS = """
     Viewport {
@@ -117,6 +119,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """True while new lines scroll into view."""
         self._unseen: set[str] = set()
         """The ids of blocks that arrived or grew below the view."""
+        self._grown: set[str] = set()
+        """Those of them that had arrived before the user scrolled away."""
         self._placing = False
         """True while the viewport itself moves the scroll position."""
         self._slicing = False
@@ -360,7 +364,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             self._rows = []
             super().watch_scroll_y(old_value, new_value)
             self.following = round(new_value) >= self.max_scroll_y
-            self._note_unseen(self._unseen)
+            self._note_unseen()
             if round(old_value) != round(new_value):
                 self._draw_newly_visible()
 
@@ -376,21 +380,24 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         top = self.scroll_offset.y
         return layout.entries[layout.index_at(top) : layout.index_at(top + self.size.height) + 1]
 
-    def _note_unseen(self, keys: set[str]) -> None:
-        """Remember which of these arrived or grown blocks end below the view. Post `Unseen` on a change."""
+    def _note_unseen(self, *, arrived: Set[str] = frozenset(), grown: Set[str] = frozenset()) -> None:
+        """Remember which of these blocks, and of the earlier ones, end below the view. Post `Unseen` on a change."""
         layout, bottom = self._blocks_layout, self.scroll_offset.y + self.size.height
         # A view that follows the end shows whatever arrives.
-        at = {} if self.following else {key: layout.index[key] for key in keys if key in layout.index}
+        keys = frozenset() if self.following else self._unseen | arrived | grown
+        at = {key: layout.index[key] for key in keys if key in layout.index}
         below = {key for key, index in at.items() if layout.start(index) + layout.entries[index].height > bottom}
+        self._grown = below & ((self._grown | (grown - self._unseen)) - arrived)
         changed, self._unseen = below != self._unseen, below
         if changed:
             calls = sum(isinstance(layout.entries[at[key]].block, ToolCardBlock) for key in below)
-            self.post_message(self.Unseen(len(below), calls))
+            messages = len(below) - len(self._grown) - calls
+            self.post_message(self.Unseen(messages, calls, grew=bool(self._grown)))
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""
         self.following = True
-        self._note_unseen(set())
+        self._note_unseen()
         self._show_changes()
 
     def action_scroll_home(self) -> None:

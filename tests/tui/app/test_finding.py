@@ -181,8 +181,13 @@ async def test_only_what_comes_below_the_view_is_counted_as_new() -> None:
         await until(lambda: "And more." in running.text)
         await running.settle()
         assert "↓" not in running.text
+        session.publish(TextDelta(id=f"{TURN}.1.t", parent_id=RoundId(f"{TURN}.1"), text="line\n\n" * 30))
+        await until(lambda: "↓ more below" in running.text)
         session.publish(TextDelta(id=f"{TURN}.2.t", parent_id=RoundId(f"{TURN}.2"), text="line\n\n" * 30))
         await until(lambda: "↓ 1 new message" in running.text)
+        session.publish(TextDelta(id=f"{TURN}.2.t", parent_id=RoundId(f"{TURN}.2"), text="line\n\n" * 30))
+        await running.settle()
+        assert "↓ 1 new message" in running.text, "a new message that grows stays one"
 
 
 @pytest.mark.more
