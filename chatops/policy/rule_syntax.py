@@ -115,16 +115,14 @@ def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
 
 
 def reread(tool: ToolSpec, pattern: ArgumentPattern) -> ArgumentPattern:
-    """Return `pattern`, as read before anything was known of `tool`, as a pattern of the kind that the tool has.
+    """Return `pattern` as one of the kind that `tool` has. Raises ConfigError if it is none of that kind.
 
     A registry is read before the tools of a program are known, and takes their patterns for path globs.
-
-    Raises ConfigError if it is none of that kind.
     """
     known = tool.capabilities
-    if not isinstance(pattern, PathPattern) or not (known.runs_anything or known.url):
-        return pattern
-    return parse_rule(f"{tool.name}:{pattern.glob}", tools={tool.name: known})[1]
+    if isinstance(pattern, PathPattern) and (known.runs_anything or known.url):
+        _, pattern = parse_rule(f"{tool.name}:{pattern.glob}", tools={tool.name: known})
+    return pattern
 
 
 def suggest_exact(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> ArgumentPattern:
@@ -184,10 +182,10 @@ def _folder_globs(facts: CallFacts) -> list[ArgumentPattern]:
     """Return globs around the file of a call: its kind in its folder, its folder, everything below that."""
     base = facts.workspace.rstrip("/") + "/"
     path = facts.paths[0]
-    if len(base) < 2 or not path.startswith(base):
+    if base == "/" or not path.startswith(base):
         return []
     folder, slash, name = path[len(base) :].rpartition("/")
-    dot, suffix = name.rpartition(".")[1:]
+    _, dot, suffix = name.rpartition(".")
     globs = [f"{folder}{slash}*{dot}{suffix}"] if dot and is_literal(suffix) else []
     globs += [f"{folder}/*", f"{folder}/**"] if folder else []
     return [PathPattern(glob=glob) for glob in globs if is_literal(folder)]

@@ -126,23 +126,23 @@ class Performer:
             # The step was still being stored when the session was closed. The next process resumes from there.
             return
         match effect:
-            case CallModel(round_id=number, request=request):
-                self._model_call = ModelCall(number, self._publish)
-                self._start_task(number, self._ask_model(self._model_call, request))
-            case CheckAnswer(round_id=number):
-                self._start_task(f"{number}.check", self._check_answer(effect))
+            case CallModel(round_id=round_id, request=request):
+                self._model_call = ModelCall(round_id, self._publish)
+                self._start_task(round_id, self._ask_model(self._model_call, request))
+            case CheckAnswer(round_id=round_id):
+                self._start_task(f"{round_id}.check", self._check_answer(effect))
             case InspectCall():
                 self._start_task(f"{effect.call.id}.inspect", self._inspect_call(effect))
             case RunTool():
                 self._start_task(effect.call.id, self._run_tool(effect))
             case ReconcileTool():
                 self._start_task(f"{effect.call.id}.reconcile", self._reconcile(effect))
-            case DeliverAnswer(call_id=call_id, question_id=number, answer=answer):
-                self._questions.answer(call_id, number, answer)
+            case DeliverAnswer(call_id=call_id, question_id=question_id, answer=answer):
+                self._questions.answer(call_id, question_id, answer)
             case DiscardCopy(name=name):
                 self._discarding.add(self._start_task(f"{name}.discard", self._discard_copy(name)))
-            case AbortModel(round_id=number):
-                self._cancel_task(number)
+            case AbortModel(round_id=round_id):
+                self._cancel_task(round_id)
             case CancelTool(call_id=call_id):
                 self._cancel_task(call_id)
             case _ as never:
@@ -256,9 +256,9 @@ class Performer:
                 return
             result = feedback.NARROWED if narrowed else await self._run_permitted(effect)
             reach("after_tool")
-        began += self._questions.forget_wait(call.id)
+        worked_s = time.monotonic() - began - self._questions.forget_wait(call.id)
         if not result.duration_ms:
-            result = replace(result, duration_ms=round((time.monotonic() - began) * 1000))
+            result = replace(result, duration_ms=round(worked_s * 1000))
         self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=result))
 
     async def _check_start(self, began: float) -> tuple[bool, bool]:
@@ -336,15 +336,15 @@ class Questions:
             asked += 1
             if asked > MAX_QUESTIONS:
                 return Answer(action=AnswerAction.DECLINE)
-            number = f"{call_id}.{attempt}.q{asked}"
+            question_id = f"{call_id}.{attempt}.q{asked}"
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            self._open[call_id] = (number, answer)
-            self._deliver(QuestionInput(call_id=call_id, attempt=attempt, question=replace(question, id=number)))
+            self._open[call_id] = (question_id, answer)
+            self._deliver(QuestionInput(call_id=call_id, attempt=attempt, question=replace(question, id=question_id)))
             asked_at = time.monotonic()
             try:
                 return await answer
             except asyncio.CancelledError:
-                self._deliver(QuestionWithdrawnInput(call_id=call_id, question_id=number))
+                self._deliver(QuestionWithdrawnInput(call_id=call_id, question_id=question_id))
                 raise
             finally:
                 self._waited[call_id] = self._waited.get(call_id, 0.0) + time.monotonic() - asked_at
@@ -353,8 +353,8 @@ class Questions:
 
     def answer(self, call_id: CallId, question_id: str, answer: Answer) -> None:
         """Give a call the answer, which is stored by now."""
-        number, waiting = self._open.get(call_id, ("", None))
-        if number == question_id and waiting is not None and not waiting.done():
+        open_id, waiting = self._open.get(call_id, ("", None))
+        if open_id == question_id and waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
     def forget_wait(self, call_id: CallId) -> float:
@@ -408,11 +408,12 @@ async def run_attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> Too
     work.add_done_callback(_log_end)
     if not work.done():
         log.warning("%s does not stop; it is abandoned", tool.spec.name)
-    stopped = (
-        STOPPED_BY_USER if stop_requested else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
-    )
+    took_s = time.monotonic() - began
+    stopped = STOPPED_BY_USER if stop_requested else f"Stopped after {took_s:.0f} s: it took too long."
     outcome = Outcome.INTERRUPTED if stop_requested else Outcome.FAILED
-    if not (tool.spec.read_only or tool.spec.idempotent or (stop_requested and work.done() and work.cancelled())):
+    is_repeatable = tool.spec.read_only or tool.spec.idempotent
+    obeyed_user = stop_requested and work.cancelled()
+    if not is_repeatable and not obeyed_user:
         # The tool may still be running, as a thread does, or was half-way when its time was over.
         outcome, stopped = Outcome.UNKNOWN, f"{stopped} It is not known whether it took effect."
     so_far = output.text()

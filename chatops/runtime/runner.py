@@ -340,7 +340,7 @@ class Runner:
         try:
             changed = await self._advance(entry)
         except ConflictError as error:
-            if await self._has_saved_earlier_inputs():
+            if await self._retake_unsaved():
                 return await self._take_queued(entry)
             self._on_conflict(error)
         except StoreError as error:
@@ -355,7 +355,7 @@ class Runner:
         _answer_caller(entry.done, changed=changed)
         self._progress.set()
 
-    async def _has_saved_earlier_inputs(self) -> bool:
+    async def _retake_unsaved(self) -> bool:
         """Take the unsaved inputs again, after a conflict. Returns True if there were any and all are stored now.
 
         The step that is in the way may be that of such an input: the store committed it, and was lost before it could

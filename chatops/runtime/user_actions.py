@@ -219,12 +219,12 @@ class UndoResult:
     """Lines about what cannot be taken back."""
 
 
-def messages_from(before: MessageId, messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages starting with a given one. Raises ChatopsError if it is not there."""
-    at = next((at for at, other in enumerate(messages) if other.id == before), None)
-    if at is None:
+def messages_from(first: MessageId, messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages starting with the `first` one. Raises ChatopsError if it is not there."""
+    index = next((index for index, message in enumerate(messages) if message.id == first), None)
+    if index is None:
         raise ChatopsError("That message is not in this session any more.")
-    return messages[at:]
+    return messages[index:]
 
 
 def calls_with_effects(messages: Sequence[Message]) -> dict[CallId, str]:
@@ -420,8 +420,8 @@ class UserActions:
 
     async def _files_to_undo(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
         calls = calls_with_effects(messages)
-        taken = dict.fromkeys(turn_of(message.id) for message in messages)
-        listing = partial(self._services.contained().undo_list, session_id=session_id, turns=tuple(taken), calls=calls)
+        turns = tuple(dict.fromkeys(turn_of(message.id) for message in messages))
+        listing = partial(self._services.contained().undo_list, session_id=session_id, turns=turns, calls=calls)
         try:
             return await in_thread(listing, self._services.workspace)
         except (OSError, ToolFailedError) as error:

@@ -174,10 +174,11 @@ class History:
         """Return the estimated tokens of the next request."""
         messages = self.messages if state is None else (*state.history, *state.messages)
         key = (messages[-1].id if messages else "", len(messages), grant.role, grant.models)
-        if self._context[0] != key:
-            fitted = fit_messages(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0])
-            self._context = (key, fitted.tokens)
-        return self._context[1]
+        made_from, tokens = self._context
+        if made_from != key:
+            tokens = fit_messages(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0]).tokens
+            self._context = (key, tokens)
+        return tokens
 
 
 def _summary_usage(messages: Sequence[Message]) -> list[Usage | None]:

@@ -148,7 +148,7 @@ class ConfigurationFiles:
         notices = self._reread_registries()
         try:
             if self.trust.reread_record():
-                notices = notices or ()
+                notices = notices or ()  # A change to tell the sessions of, even without a notice.
         except ConfigError as error:
             notices = (*(notices or ()), error.full)
         if notices is not None:
@@ -176,13 +176,15 @@ class ConfigurationFiles:
 
     def skills(self, *, fresh: bool = False) -> Skills:
         """Return the skills of the user and of the trusted workspace. `fresh`: read the user's again."""
-        items, known = self.trust.in_force.skills, self._skills
-        if not fresh and known is not None and known[0] is items:
-            return known[1]
-        workspace = skills_of(items, source=str(self._workspace / ".chatops" / "skills"))
-        found = join_skills(load_skills(self._paths.skills), workspace)
-        self._skills = (items, found)
-        return found
+        trusted = self.trust.in_force.skills
+        if self._skills is not None and not fresh:
+            read_from, skills = self._skills
+            if read_from is trusted:
+                return skills
+        of_workspace = skills_of(trusted, source=str(self._workspace / ".chatops" / "skills"))
+        skills = join_skills(load_skills(self._paths.skills), of_workspace)
+        self._skills = (trusted, skills)
+        return skills
 
     def trust_notices(self, *, asks: bool) -> tuple[str, ...]:
         """Return what is not trusted. `asks`: a chat asks about what is not trusted yet, which says more."""

@@ -124,7 +124,7 @@ def _handle_attempt_end(run: RunDraft, phase: RunningStep, ended: TurnEndInput) 
     run.state = replace(run.state, done=(*known, *(call for call in ended.done if call not in known)))
     match ended.status:
         case TurnStatus.ANSWERED:
-            _check_gates(run, phase.step, phase.attempt, ended.answer, after=-1)
+            _check_gates(run, phase.step, phase.attempt, ended.answer, first=0)
         case TurnStatus.CANCELLED:
             _ask_after_stop(run, phase)
         case _ if ended.unanswered is not None:
@@ -146,7 +146,7 @@ def _handle_gate_end(run: RunDraft, phase: CheckingGate, ended: TurnEndInput) ->
     detail = texts.cut_middle(ended.detail)
     progress.publish_gate(run, phase, gate, passed=passed, detail=detail)
     if passed:
-        _check_gates(run, phase.step, phase.attempt, phase.answer, after=phase.gate)
+        _check_gates(run, phase.step, phase.attempt, phase.answer, first=phase.gate + 1)
         return
     hopeless = ended.outcome in _CANNOT_RUN
     head = f"Gate {gate.name} {'could not run' if hopeless else 'did not pass'}"
@@ -154,12 +154,9 @@ def _handle_gate_end(run: RunDraft, phase: CheckingGate, ended: TurnEndInput) ->
     _fail_attempt(run, phase.step, phase.attempt, f"{head}: {detail}", for_model=for_model, hopeless=hopeless)
 
 
-def _check_gates(run: RunDraft, step: int, attempt: int, answer: str, *, after: int) -> None:
-    """Run the next command gate after the gate with index `after` (-1: the first one).
-
-    Without one, ask for a review or accept the answer.
-    """
-    gate = progress.next_command_gate(run, step, after)
+def _check_gates(run: RunDraft, step: int, attempt: int, answer: str, *, first: int) -> None:
+    """Run the next command gate from index `first` on. Without one, ask for a review or accept the answer."""
+    gate = progress.next_command_gate(run, step, first)
     if gate is not None:
         progress.start_gate_turn(run, step, attempt, gate, answer)
     elif run.state.spec.step(step).review:

@@ -107,15 +107,15 @@ def opening_events(state: WorkflowState) -> tuple[Event, ...]:
     return started, step_started(state, phase.step, phase.attempt, turn_id)
 
 
-def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) -> StepStarted:
-    """Return the event of attempt `number` at `step`, which begins as the turn `turn_id`."""
+def step_started(state: WorkflowState, step: int, attempt: int, turn_id: TurnId) -> StepStarted:
+    """Return the event of `attempt` at `step`, which begins as the turn `turn_id`."""
     spec = state.spec.step(step)
     return StepStarted(
-        id=attempt_id(state.session_id, step, number),
+        id=attempt_id(state.session_id, step, attempt),
         parent_id=state.session_id,
         step=step,
         name=spec.name,
-        attempt=number,
+        attempt=attempt,
         attempts=spec.max_attempts,
         turn_id=turn_id,
         validations=tuple(dict.fromkeys(validation.tool for validation in spec.validations)),
@@ -144,11 +144,11 @@ def _turn_effect(state: WorkflowState, phase: RunningStep | CheckingGate) -> Sta
     )
 
 
-def start_attempt(run: RunDraft, step: int, number: int) -> None:
+def start_attempt(run: RunDraft, step: int, attempt: int) -> None:
     """Start an attempt at a step, as a turn of its own."""
     turn_id = run.next_turn()
-    _start_turn(run, RunningStep(step=step, attempt=number, turn_id=turn_id))
-    run.events.append(step_started(run.state, step, number, turn_id))
+    _start_turn(run, RunningStep(step=step, attempt=attempt, turn_id=turn_id))
+    run.events.append(step_started(run.state, step, attempt, turn_id))
 
 
 def _start_turn(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
@@ -178,10 +178,10 @@ def record_cancelled(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
     record_turn(run, phase, TurnEndInput(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
 
 
-def next_command_gate(run: RunDraft, step: int, after: int) -> int | None:
-    """Return the index of the first gate after `after` that has a command."""
+def next_command_gate(run: RunDraft, step: int, first: int) -> int | None:
+    """Return the index of the next gate that has a command, from index `first` on; None if there is none."""
     gates = run.state.spec.step(step).gates
-    return next((i for i, gate in enumerate(gates) if i > after and isinstance(gate, CommandGate)), None)
+    return next((index for index in range(first, len(gates)) if isinstance(gates[index], CommandGate)), None)
 
 
 def command_gate(state: WorkflowState, phase: CheckingGate) -> CommandGate:
@@ -192,9 +192,9 @@ def command_gate(state: WorkflowState, phase: CheckingGate) -> CommandGate:
     return gate
 
 
-def start_gate_turn(run: RunDraft, step: int, number: int, gate: int, answer: str) -> None:
+def start_gate_turn(run: RunDraft, step: int, attempt: int, gate: int, answer: str) -> None:
     """Run the command of the gate with index `gate`, as a turn of its own."""
-    _start_turn(run, CheckingGate(step=step, attempt=number, gate=gate, turn_id=run.next_turn(), answer=answer))
+    _start_turn(run, CheckingGate(step=step, attempt=attempt, gate=gate, turn_id=run.next_turn(), answer=answer))
 
 
 def publish_gate(run: RunDraft, phase: CheckingGate, gate: CommandGate, *, passed: bool, detail: str) -> None:
@@ -212,18 +212,18 @@ def publish_gate(run: RunDraft, phase: CheckingGate, gate: CommandGate, *, passe
 
 
 def request_review(
-    run: RunDraft, step: int, number: int, reason: ReviewReason, *, answer: str = "", detail: str = ""
+    run: RunDraft, step: int, attempt: int, reason: ReviewReason, *, answer: str = "", detail: str = ""
 ) -> None:
     """Wait for the user's review. The attempt stays open."""
     spec = run.state.spec.step(step)
-    run.set_phase(AwaitingReview(step=step, attempt=number, reason=reason, answer=answer, detail=detail))
+    run.set_phase(AwaitingReview(step=step, attempt=attempt, reason=reason, answer=answer, detail=detail))
     run.events.append(
         ReviewRequested(
-            id=attempt_id(run.state.session_id, step, number),
+            id=attempt_id(run.state.session_id, step, attempt),
             parent_id=run.state.session_id,
             step=step,
             name=spec.name,
-            attempt=number,
+            attempt=attempt,
             reason=reason.value,
             may_skip=spec.may_skip and reason is not ReviewReason.REVIEW,
             answer=answer,
@@ -233,17 +233,17 @@ def request_review(
 
 
 def close_attempt(
-    run: RunDraft, step: int, number: int, result: StepResult, *, answer: str = "", detail: str = ""
+    run: RunDraft, step: int, attempt: int, result: StepResult, *, answer: str = "", detail: str = ""
 ) -> None:
     """Publish that an attempt is over."""
     run.events.append(
         StepFinished(
-            id=attempt_id(run.state.session_id, step, number),
+            id=attempt_id(run.state.session_id, step, attempt),
             parent_id=run.state.session_id,
             status=Status.SUCCESS if result is StepResult.ACCEPTED else Status.ERROR,
             step=step,
             name=run.state.spec.step(step).name,
-            attempt=number,
+            attempt=attempt,
             result=result,
             answer=answer,
             detail=detail,
