@@ -170,7 +170,7 @@ class OwnRunPresenter(RunPresenter):
         Until the run is resumed, a decision would be judged by rights that are not loaded yet.
         """
         if not self._resumed:
-            return "The run is being resumed."
+            return f"The {'session' if self.run.over else 'run'} is being resumed."
         problem = self.run.blocked_by
         return f"{problem} {problem.advice} Press R to try again." if problem is not None else ""
 

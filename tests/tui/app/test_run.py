@@ -389,6 +389,25 @@ async def test_leaving_a_turn_after_the_run_has_ended_speaks_of_no_step(monkeypa
         assert "A turn is running. ctrl+q again" in " ".join(running.text.split()) and not run.session.closed
 
 
+async def test_a_session_whose_run_has_ended_is_not_called_a_run_while_it_is_resumed() -> None:
+    run = FakeRun(assembly())
+    run.play.begin()
+    discovered(run)
+    await run.cancel()
+    run.until = asyncio.Event()
+    workspace = FakeWorkspace(led=[run], others={RUN: run.session})
+    async with stage(workspace=workspace, size=(100, 30)) as running:
+        running.app.chat.composer.set_text(f"/resume {RUN}")
+        await running.app._press_keys(["enter"])
+        while not run.gone_on:
+            await running.pilot.pause()
+        await running.app._press_keys(["ctrl+g"])
+        await running.pilot.pause()
+        assert "The session is being resumed." in running.text
+        run.until.set()
+        await running.settle()
+
+
 async def test_ctrl_r_is_refused_with_the_sentence_until_the_run_is_over() -> None:
     run = FakeRun(flow(step("only")))
     async with on_stage(run, size=(120, 30)) as running:
