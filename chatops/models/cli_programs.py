@@ -102,7 +102,7 @@ def program_of(spec: ModelSpec) -> tuple[CliProgram, tuple[str, ...]]:
             " program.",
             advice=f"Programs that can be used: {', '.join(PROGRAMS)}.",
         )
-    if bad := _not_permitted(known, spec.command[1:]):
+    if (bad := _not_permitted(known, spec.command[1:])) is not None:
         raise ConfigError(
             f"The command of model {name!r} has {bad!r}, which could give the program tools of its own.",
             advice=f"Remove it in the registry. It may have: {', '.join(known.permitted)}.",
@@ -111,15 +111,15 @@ def program_of(spec: ModelSpec) -> tuple[CliProgram, tuple[str, ...]]:
     return known, (*spec.command, *known.options, *chosen)
 
 
-def _not_permitted(known: CliProgram, words: Sequence[str]) -> str:
-    """Return the first word that is not permitted; empty if all are."""
-    values = 0
+def _not_permitted(known: CliProgram, words: Sequence[str]) -> str | None:
+    """Return the first word that is not permitted; None if all are. The word may be empty."""
+    values_to_skip = 0
     for word in words:
-        if values:
-            values -= 1
+        if values_to_skip:
+            values_to_skip -= 1
             continue
         option, has_value, _ = word.partition("=")
         if option not in known.permitted:
             return word
-        values = known.permitted[option] - bool(has_value)
-    return ""
+        values_to_skip = known.permitted[option] - bool(has_value)
+    return None

@@ -75,12 +75,18 @@ def test_check_says_what_a_run_would_warn_of(keys: dict[str, object], said: str,
     assert warning in chatops(*flags, "roles", "list").err
 
 
-@pytest.mark.more
-def test_check_says_which_program_of_a_model_is_refused(chatops: CommandLine) -> None:
-    flags = registry(chatops, models={"m": {"type": "cli", "command": ["gemini", "-p"]}})
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        pytest.param(["gemini", "-p"], "how to switch off the tools of that program", marks=pytest.mark.more),
+        (["claude", "", "--dangerously-skip-permissions"], "could give the program tools of its own"),
+    ],
+)
+def test_check_says_which_program_of_a_model_is_refused(command: list[str], said: str, chatops: CommandLine) -> None:
+    flags = registry(chatops, models={"m": {"type": "cli", "command": command}})
     checked = chatops("registry", "check", flags[1])
     assert checked.code == 0
-    assert "how to switch off the tools of that program" in checked.out
+    assert said in checked.out
 
 
 PASTED = """{
