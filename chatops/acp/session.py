@@ -134,7 +134,7 @@ class EditorSession:
         self._opened_cards: set[str] = set()
         """The ids of calls whose card the editor has got."""
         self._asked_calls: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
-        """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
+        """Calls that wait and were shown, by id and digest, with the task that asks; None: nothing asks any more."""
         self._decided_here: set[CallId] = set()
         """Calls that the user has decided here."""
         self._asked_by_servers: dict[str, asyncio.Task[None]] = {}
@@ -167,7 +167,7 @@ class EditorSession:
         self._follow()
         if not replay:
             self._shown_events |= {key for event in self.view.events() if (key := _event_key(event)) is not None}
-            self._opened_cards |= {key[1] for key in self._shown_events if key[0] == "CallProposed"}
+            self._opened_cards |= {event_id for kind, event_id in self._shown_events if kind == "CallProposed"}
         for event in self.view.events() if replay else ():
             self._to_show.put_nowait(event)
         await self._wait_until_shown()
@@ -289,10 +289,10 @@ class EditorSession:
         async with self._reopening:
             if isinstance(self.view, Session) and self.view.taken_over is None:
                 return
-            before = self.view
-            self.view, _ = await self._workspace.sessions.open_and_resume(before.session_id)
+            other = self.view
+            self.view, _ = await self._workspace.sessions.open_and_resume(other.session_id)
             self._follow()
-            await before.aclose()
+            await other.aclose()
             self._show_what_was_read()
 
     async def _wait_for_end(self, session: Session) -> tuple[TurnStatus, Usage | None]:
@@ -302,14 +302,15 @@ class EditorSession:
             run = self._workspace.runs.run_of(session)
             await (run or session).settle()
             now = session.snapshot()
-            blocked = session.taken_over or (run or session).blocked_by
+            obstacle = session.taken_over or (run or session).blocked_by
             is_running = session.unfinished or (run is not None and not run.over)
             will_run = now.queued and not now.queue_held
-            if blocked or not (is_running or will_run):
+            if obstacle or not (is_running or will_run):
                 await self._wait_until_shown()
-                await self._show_notices(
-                    blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}"
-                )
+                if obstacle:
+                    await self._show_notices(obstacle.full)
+                elif not now.noticed:
+                    await self._show_notices(f"{now.detail} {now.advice}")
                 return now.status or TurnStatus.FAILED, now.usage
             if self._cancelled:
                 await self._wait_until_shown()
@@ -388,8 +389,9 @@ class EditorSession:
 
     @property
     def _run(self) -> "WorkflowState | None":
-        own = self._workspace.runs.run_of(self.view)
-        return own.state if own is not None else self.view.run if isinstance(self.view, SessionFollower) else None
+        if (own := self._workspace.runs.run_of(self.view)) is not None:
+            return own.state
+        return self.view.run if isinstance(self.view, SessionFollower) else None
 
     async def _show_settings(self) -> None:
         """Show role, model, steps and usage if they have changed, wherever that was done."""
@@ -417,9 +419,9 @@ class EditorSession:
         if not self._may_ask:
             return
         waiting = {(pending.call.id, pending.digest): pending for pending in self.view.pending}
-        for key in [key for key in self._asked_calls if key not in waiting]:
-            if self._end_question(key[0]):
-                await self._show_update(Card(id=key[0], status="in_progress", text="Decided elsewhere."))
+        for call, digest in list(self._asked_calls):
+            if (call, digest) not in waiting and self._end_question(call):
+                await self._show_update(Card(id=call, status="in_progress", text="Decided elsewhere."))
         for key, pending in waiting.items():
             if key not in self._asked_calls:
                 self._asked_calls[key] = None
@@ -436,7 +438,7 @@ class EditorSession:
                 self._asked_by_servers[question_id] = asyncio.create_task(asking)
 
     def _end_question(self, call: CallId) -> bool:
-        """Make a late answer void. Return True if the editor was being asked."""
+        """Forget a call of any digest, so that a late answer is void. Return True if the editor was being asked."""
         tasks = [self._asked_calls.pop(key) for key in list(self._asked_calls) if key[0] == call]
         asking = [task for task in tasks if task is not None and not task.done()]
         for task in asking:

@@ -47,19 +47,20 @@ def run(arguments: Namespace) -> int:
         lines = [
             audit.to_line(row, text=_prompt_text(opened.store, row, arguments)) for row in rows if audit.is_sound(row)
         ]
-    entries = list(map(audit.entry_of, lines))
+    entries, unsound = list(map(audit.entry_of, lines)), len(rows) - len(lines)
     if arguments.action == "export":
-        _say_damaged(len(rows) - len(lines))
+        _say_damaged(unsound)
         return _export([value for value in entries if _is_wanted(value, arguments)], arguments)
     wanted = [value for value in _order_by_time(entries) if _is_wanted(value, arguments)]
-    if left_out := len(wanted[:-MAX_LISTED]):
+    if (left_out := len(wanted) - MAX_LISTED) > 0:
         screen().say(f"{plural(left_out, 'older row is', 'older rows are')} not listed: chatops audit export has all")
     wanted = wanted[-MAX_LISTED:]
     listed = [(value, columns) for value in wanted if (columns := _columns(value)) is not None]
-    _say_damaged(len(rows) - len(lines) + len(wanted) - len(listed))
-    values, cells = [value for value, _ in listed], [columns for _, columns in listed]
+    without_shape = len(wanted) - len(listed)
+    _say_damaged(unsound + without_shape)
+    values, lines_of_cells = [value for value, _ in listed], [columns for _, columns in listed]
     header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
-    return show_list(arguments, values, header, cells, empty="The log is empty.")
+    return show_list(arguments, values, header, lines_of_cells, empty="The log is empty.")
 
 
 def _say_damaged(count: int) -> None:
@@ -217,6 +218,6 @@ def _decision_words(decision: Recorded, tool: str) -> str:
         case MarkedDone(note=note):
             return f"marked as done: {note}" if note else "marked as done"
         case Answered(action=action, fields=fields, why=why):
-            detail = f" without asking: {why}" if why else ""
-            detail = f", sent {', '.join(fields)}" if fields else detail
+            unasked = f" without asking: {why}" if why else ""
+            detail = f", sent {', '.join(fields)}" if fields else unasked
             return f"question of the server: {action.value}{detail}"

@@ -86,20 +86,21 @@ def show(arguments: Namespace) -> int:
         view.json(_queued_json(queued))
         return 0
     view.exactly(describe(queued.pending))
-    call = queued.pending.call.id
     if queued.decided is not None:
         view.say(f"Already decided: {state_in_words(queued)}. Then: {then}")
-    elif queued.pending.denial is not None:
-        view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:
-        approve = f"chatops approvals approve {call}"
-        digest = queued.pending.digest[:SHOWN_DIGEST]
-        if queued.pending.outcome_unknown:
-            view.say(f"Decide with: {approve} --done\nor: {approve} --again --digest {digest}")
-        else:
-            view.say(f"Decide with: {approve} --digest {digest}")
-        view.say(f"or: chatops approvals deny {call} --reason TEXT")
+        view.say("Decide with: " + "\nor: ".join(_ways_to_decide(queued.pending)))
     return 0
+
+
+def _ways_to_decide(pending: PendingCall) -> list[str]:
+    """Return the commands that decide a call as it was just shown: those that approve it name its digest."""
+    if pending.denial is not None:
+        return answers(pending)
+    approve = f"chatops approvals approve {pending.call.id}"
+    run = f"--digest {pending.digest[:SHOWN_DIGEST]}"
+    approvals = [f"{approve} --done", f"{approve} --again {run}"] if pending.outcome_unknown else [f"{approve} {run}"]
+    return [*approvals, f"chatops approvals deny {pending.call.id} --reason TEXT"]
 
 
 def _queued_json(queued: PendingCallRow) -> dict[str, JsonValue]:

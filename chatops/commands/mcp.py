@@ -111,12 +111,13 @@ def _command_or_installed(arguments: Namespace, words: list[str], opened: App) -
     Raises ChatopsError if nothing was installed and the server could not start without.
     """
     as_typed: dict[str, Json] = {"command": [*_absolute_words(words, opened.workspace)]}
-    can_ask = arguments.install or sys.stdin.isatty()
-    if not (runner := runner_of(words)) or (arguments.network and not can_ask):
+    has_yes_or_can_ask = arguments.install or sys.stdin.isatty()
+    fetches_unasked = arguments.network and not has_yes_or_can_ask
+    if not (runner := runner_of(words)) or fetches_unasked:
         return as_typed
     package, view = parse_runner(words), screen()
     what = f"{runner} would fetch {reveal(package.package)} from the network at each start of the server."
-    if not can_ask:
+    if not has_yes_or_can_ask:
         again = f"chatops mcp add --install {arguments.name} {shlex.join(words)}"
         raise ConfigError(what, advice=f"`{again}` installs it once; --network lets the server fetch it.")
     installer = opened.servers.installer(opened.paths.servers)

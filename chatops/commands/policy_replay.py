@@ -149,7 +149,7 @@ class _LogReplay:
 
     def judge(self, entry: Mapping[str, Any]) -> Judgement | str:
         """Return the verdict on a logged call now, or why it cannot be judged."""
-        tool, logged_facts = entry["tool"], entry.get("facts")
+        tool = entry["tool"]
         if not entry.get("layer"):
             return _NO_LAYER
         if self._opened.catalog.get(tool) is None:
@@ -157,14 +157,11 @@ class _LogReplay:
         grant = self._grant(entry["role"], entry.get("layers", ()))
         if isinstance(grant, ConfigError):
             return Judgement(verdict=Verdict.DENY, reason=str(grant))
-        if logged_facts is None:
+        if entry.get("facts") is None:
+            # Without them it can still be told that the role does not have the tool at all.
             permitted = grant.permits(tool)
             return permitted if permitted.verdict is Verdict.DENY else _NO_FACTS
-        if logged_facts.get("arguments") is None:
-            return _NO_FACTS
-        try:
-            facts = _FACTS.validate_python({**logged_facts, "arguments": canonical(logged_facts["arguments"])})
-        except ValidationError:
+        if (facts := _read_facts(entry["facts"])) is None:
             return _NO_FACTS
         answered_by = entry.get("answered_by", "")
         if answered_by.startswith(APPROVE_PREFIX):
@@ -204,3 +201,13 @@ class _LogReplay:
             tool, pattern = parse_rule(source.removeprefix(APPROVE_PREFIX), tools=tools)
             return (ApprovalRule(tool=tool, pattern=pattern, source=source),)
         return ()
+
+
+def _read_facts(logged: Mapping[str, Any]) -> CallFacts | None:
+    """Return the facts of a call from the log; None if its arguments were not kept or the facts had another shape."""
+    if logged.get("arguments") is None:
+        return None
+    try:
+        return _FACTS.validate_python({**logged, "arguments": canonical(logged["arguments"])})
+    except ValidationError:
+        return None

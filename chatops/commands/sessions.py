@@ -59,8 +59,9 @@ def _list(opened: Stored, arguments: Namespace) -> int:
     if len(listed) < len(stored):
         screen().say(f"The newest {len(listed):,} of {len(stored):,} sessions. All of them: --limit {len(stored)}")
     states = [_unfinished_state(opened.store, info) for info in listed]
+    has_states = any(states)
     header = ["ID", "CHANGED", "ROLE", "MESSAGES", *(["WORKSPACE"] if arguments.all else []), "TITLE"]
-    header += ["STATE"] if any(states) else []
+    header += ["STATE"] if has_states else []
     rows = [
         [
             info.id,
@@ -69,7 +70,7 @@ def _list(opened: Stored, arguments: Namespace) -> int:
             str(info.messages),
             *([info.workspace] if arguments.all else []),
             f"{_title(info)} [run: {run_state(info)}]" if info.run is not None else _title(info),
-            *([state] if any(states) else []),
+            *([state] if has_states else []),
         ]
         for info, state in zip(listed, states, strict=True)
     ]
@@ -200,11 +201,11 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     try:
         if not path.is_file():
             raise ConfigError(f"{path} is not a file.", advice="Name the file to import.")
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"{path} has more than {MAX_BYTES:,} bytes.", advice="Import it in parts.")
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", advice="Name the file to import.") from error
-    if data is None:
-        raise ConfigError(f"{path} has more than {MAX_BYTES:,} bytes.", advice="Import it in parts.")
     format = ImportFormat(arguments.format) if arguments.format else None
     with shown_by(screen().show_progress), count_work("importing", unit="session") as counter:
         conversations = read_file(data, format=format, source=str(path), workspace=str(opened.workspace))
@@ -222,7 +223,8 @@ def _import(opened: Stored, arguments: Namespace) -> int:
 
 def _store_imported(opened: Stored, conversation: "Imported", *, role: str) -> None:
     """Store one conversation of a file as a session, and print its id."""
-    view, left_out = screen(), f", {conversation.skipped} left out" if conversation.skipped else ""
+    view = screen()
+    left_out = f", {conversation.skipped} left out" if conversation.skipped else ""
     try:
         stored = opened.store.create_session(
             workspace=str(opened.workspace),

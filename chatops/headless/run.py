@@ -196,7 +196,7 @@ async def _settle_turn(
 ) -> TurnState | None:
     """Run the turn until it is paused or over.
 
-    Calls that should have paused the turn but are denied because nothing can be stored are added to `could_not_wait`.
+    Add to `could_not_wait` the calls that should have paused the turn, and are denied because nothing can be stored.
     """
     await begin()
     state = await session.settle()
@@ -213,14 +213,11 @@ async def _settle_turn(
 
 
 async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason: str = NO_USER) -> bool:
-    """Deny the pending calls.
-
-    Return True if at least one denial was accepted; the other calls were decided in another process.
-    """
-    taken = [
+    """Deny the pending calls. Return True unless all of them were decided in another process before."""
+    accepted = [
         await session.decide(call.call.id, digest=call.digest, decision=Rejected(reason=reason)) for call in waiting
     ]
-    return any(taken)
+    return any(accepted)
 
 
 def _is_over(state: TurnState | None) -> bool:
@@ -360,12 +357,12 @@ async def drive_run(
 async def _settle_run(
     run: WorkflowRun, review: Review | None, chosen: tuple[int, int] | None, on_approval: OnApproval
 ) -> bool:
-    """Run until nothing more happens without the user, then return True.
+    """Run until nothing more happens without the user. Return True: `unless_terminated` returns None after a signal.
 
     Raises ChatopsError if the review does not apply.
     """
-    waits = run.pending_review
-    if review is None and waits is not None and waits.reason in (ReviewReason.STOPPED, ReviewReason.UNANSWERED):
+    awaited = run.pending_review
+    if review is None and awaited is not None and awaited.reason in (ReviewReason.STOPPED, ReviewReason.UNANSWERED):
         # Resuming repeats a step that the user stopped or no model could answer.
         review = TryAgain()
     if review is not None:
