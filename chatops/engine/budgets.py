@@ -173,19 +173,19 @@ def _share_text(state: TurnState, limit: LimitName) -> str:
 def _question_text(state: TurnState, question: BudgetQuestion) -> str:
     """Return why the turn asks, with what was spent on which models and tools."""
     limit = question.limit
-    on = "; ".join(filter(None, (", ".join(_model_texts(state, limit)), ", ".join(_round_texts(state)))))
+    spent_on = "; ".join(filter(None, (", ".join(_model_texts(state, limit)), ", ".join(_round_texts(state)))))
     if not question.model:
-        return f"{_share_text(state, limit)}: {on}"
+        return f"{_share_text(state, limit)}: {spent_on}"
     unknown = "the price of {} is not known" if limit == "cost" else "the server of {} reports no tokens"
     budget = with_unit(limit, budget_in_force(state).of(limit) or 0.0)
-    so_far = f". So far: {on}" if on else ""
+    so_far = f". So far: {spent_on}" if spent_on else ""
     return f"{unknown.format(question.model)}, so the budget ({budget}) cannot be kept{so_far}"
 
 
 def _model_texts(state: TurnState, limit: LimitName) -> Iterator[str]:
     for model in _models(state):
-        unknown = limit != "minutes" and _has_unknown_reply(state, limit, model)
-        known = amount(limit, used) if (used := spent(state, limit, model)) or not unknown else ""
+        used, unknown = spent(state, limit, model), limit != "minutes" and _has_unknown_reply(state, limit, model)
+        known = amount(limit, used) if used or not unknown else ""
         yield f"{model} {' and '.join(filter(None, (known, f'unknown {limit}' if unknown else '')))}"
     if limit == "minutes" and state.spending.tools_ms:
         yield f"tools {amount(limit, state.spending.tools_ms / _MS_PER_MINUTE)}"

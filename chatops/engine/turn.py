@@ -197,8 +197,8 @@ def advance(state: TurnState, event: Input) -> TurnStep:
     match event:
         case ModelReplyInput() | ModelFailureInput():
             _handle_model_end(draft, event)
-        case AnswerCheckInput(round_id=number, facts=facts):
-            if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number:
+        case AnswerCheckInput(round_id=round_id, facts=facts):
+            if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == round_id:
                 acceptance.apply_check(draft, state.phase, facts)
         case CancelTurn() | CorrectTurn():
             interrupting.interrupt(draft, event)

@@ -190,12 +190,12 @@ class _StepChecks:
                 message = f"the step may not call {tool}: {why}"
                 yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
-    def _check_validation(self, validation: Validation, at: int) -> Iterator[WorkflowProblem]:
-        keys: Keys = ("validation_tools", at)
+    def _check_validation(self, validation: Validation, index: int) -> Iterator[WorkflowProblem]:
+        keys: Keys = ("validation_tools", index)
         tool = validation.tool
         if why := self._why_unknown(tool) or self._why_not_callable(tool):
             yield WorkflowProblem(keys=(*keys, "tool"), message=why)
-        if tool in [other.tool for other in self.step.validations[:at]]:
+        if tool in [other.tool for other in self.step.validations[:index]]:
             yield WorkflowProblem(keys=(*keys, "tool"), message=f"{tool} is a validation of this step already")
         spec = self.tools.get(tool)
         arguments = None if spec is None else _argument_names(spec.schema)
@@ -208,8 +208,8 @@ class _StepChecks:
                 yield WorkflowProblem(keys=where, message=fault)
         yield from self._check_pass(validation, keys)
         yield from self._check_unseen_changes(validation, keys)
-        for index, other in enumerate(validation.depends_on or ()):
-            where = (*keys, "depends_on", index)
+        for place, other in enumerate(validation.depends_on or ()):
+            where = (*keys, "depends_on", place)
             if other == tool:
                 message = f"{tool} cannot depend on itself: each pass would undo the one before"
                 yield WorkflowProblem(keys=where, message=message)

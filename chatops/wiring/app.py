@@ -111,8 +111,8 @@ class App:
         self.workspace_error = ""
         """Message that the workspace is gone, as of the last look; empty if it is there."""
         self._worker: WorkerThread | None = None
-        self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[RegistryWarning, ...]] | None = None
-        """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
+        self._registry_warnings: tuple[tuple[Registries, Sequence[ToolSpec]], tuple[RegistryWarning, ...]] | None = None
+        """The warnings about registries and tools, kept with these: a UI asks for the warnings whenever it draws."""
         self.start_job: Callable[[SessionId], str] = lambda session_id: ""
         """Starts a session again that is a job, see `wiring.jobs`. A UI that decides sets it."""
         self._has_cleaned = False
@@ -253,16 +253,17 @@ class App:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
         now = self.configuration.now()
         registries, specs = now.registries, self.catalog.specs_under(now)
-        if self._registry_warnings is None or self._registry_warnings[:2] != (registries, specs):
-            found = registry_warnings(
+        about, warnings = self._registry_warnings or (None, ())
+        if about != (registries, specs):
+            warnings = registry_warnings(
                 registries,
                 specs=specs,
                 absent=self.catalog.unavailable,
                 personas=[name for name, _ in self.rights.personas()],
             )
-            self._registry_warnings = (registries, specs, found)
+            self._registry_warnings = ((registries, specs), warnings)
         others = (*self.rights.useless_choices(), *now.personas.warnings, *now.skills.warnings)
-        return (*self._registry_warnings[2], *map(RegistryWarning, others))
+        return (*warnings, *map(RegistryWarning, others))
 
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""

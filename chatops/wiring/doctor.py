@@ -279,7 +279,8 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
     if term in ("", "dumb"):
         found.append(Check(name="terminal", grade=Grade.FAIL, text=f"TERM is {term!r}.", advice="Use chatops -p."))
     size = shutil.get_terminal_size()
-    if size.columns < MIN_TERMINAL_SIZE[0] or size.lines < MIN_TERMINAL_SIZE[1]:
+    min_columns, min_lines = MIN_TERMINAL_SIZE
+    if size.columns < min_columns or size.lines < min_lines:
         text = f"{size.columns}x{size.lines} is small."
         found.append(Check(name="terminal", grade=Grade.WARN, text=text, advice="Make the window larger."))
     encoding = locale.getpreferredencoding(False)
@@ -526,12 +527,11 @@ def _check_editors(app: App) -> list[Check]:
             known = editors(store)
         except UnreadableError as error:
             return [Check(name="editors", grade=Grade.WARN, text=str(error), advice=error.advice)]
-        for name, (times, voids) in known.items():
-            parts = [plural(len(times), "answer")]
-            if times:
-                parts.append(
-                    f"the fastest after {min(times):.1f} s, half within {sorted(times)[len(times) // 2]:.1f} s"
-                )
+        for name, (times_s, voids) in known.items():
+            parts = [plural(len(times_s), "answer")]
+            if times_s:
+                median_s = sorted(times_s)[len(times_s) // 2]
+                parts.append(f"the fastest after {min(times_s):.1f} s, half within {median_s:.1f} s")
             parts += [f"{voids} too soon, which decided nothing"] if voids else []
             advice = "Does it approve by itself? Switch that off in its settings." if voids else ""
             grade = Grade.WARN if voids else Grade.OK

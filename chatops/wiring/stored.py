@@ -203,10 +203,10 @@ class Settings:
         self._store = store
         self._worker = worker
         self._known: dict[str, str | None] = {}
-        self._wanted: dict[str, int] = {}
-        """Number of times that a key was set here. Only the event loop changes it; only the store's thread the next."""
-        self._written: dict[str, int] = {}
-        """The number of the last of these that was written, by key."""
+        self._times_set: dict[str, int] = {}
+        """How many times each key was set here. Only the event loop changes it."""
+        self._times_written: dict[str, int] = {}
+        """How many of these values were written, by key. Only the store's thread changes it."""
 
     def get(self, key: str) -> str | None:
         """Return the value; None if there is none."""
@@ -216,19 +216,19 @@ class Settings:
 
     def fresh(self, key: str) -> str | None:
         """Return the value, including one written by another process, unless this process has a newer one to write."""
-        if self._wanted.get(key) == self._written.get(key):
+        if self._times_set.get(key) == self._times_written.get(key):
             self._known[key] = self._store.setting(key)
         return self._known[key]
 
     def set(self, key: str, value: str) -> None:
         """Keep a value and queue it for writing. A failure is only logged."""
         self._known[key] = value
-        number = self._wanted[key] = self._wanted.get(key, 0) + 1
+        number = self._times_set[key] = self._times_set.get(key, 0) + 1
         self._worker.later(self._write, key, value, number)
 
     def _write(self, key: str, value: str, number: int) -> None:
         self._store.set_setting(key, value)
-        self._written[key] = number
+        self._times_written[key] = number
 
 
 @frozen_dataclass

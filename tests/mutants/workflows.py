@@ -21,7 +21,7 @@ WORKFLOWS = (
     Mutant(
         promise="an answer of another round is not checked",
         file="engine/turn.py",
-        before="isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number",
+        before="isinstance(state.phase, CheckingAnswer) and state.phase.round_id == round_id",
         after="isinstance(state.phase, CheckingAnswer)",
         tests=_EXAMPLES,
     ),
