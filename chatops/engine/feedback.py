@@ -25,7 +25,7 @@ from chatops.domain.tools import (
     ToolResult,
     ToolSpec,
 )
-from chatops.domain.wording import cut
+from chatops.domain.wording import cut, plural
 from chatops.engine.signature import signature
 
 EMPTY_RESULT = "Tool executed successfully"
@@ -51,6 +51,8 @@ _MAX_NAMES = 24
 """Number of tools that are listed by name. The request itself lists all of them."""
 _MAX_NAME_CHARS = 80
 """Characters of a tool's name, which a model may have made up."""
+_MAX_GATHERED_CHARS = 500
+"""Characters of each result in an answer that chatops makes of the results."""
 CLOSING = (
     "[chatops] All tool rounds of this turn are used up. Answer now with what you have gathered, without calling "
     "any tool, and say what is still open."
@@ -159,7 +161,8 @@ def edited_note(arguments: str, *, ran: bool) -> str:
 def gathered_answer(limit: str, results: Sequence[tuple[str, str]]) -> str:
     """Return the answer for a turn whose closing call gave none: the limit and the results, cut to size."""
     head = f"{limit} Here is what was gathered:"
-    parts = [f"**{tool}**: {content[:500]}{'…' if len(content) > 500 else ''}" for tool, content in results]
+    most = _MAX_GATHERED_CHARS
+    parts = [f"**{tool}**: {content[:most]}{'…' if len(content) > most else ''}" for tool, content in results]
     return "\n\n".join([head, *parts])
 
 
@@ -207,13 +210,10 @@ def left_out_notice(results: Sequence[ToolMessage], *, model: str) -> str:
     """Return the notice that tool results are left out of the request or shortened."""
     tools = ", ".join(dict.fromkeys(result.tool for result in results))
     size = sum(len(result.content) for result in results)
-    of = f"({tools}, {size:,} characters)"
-    subject, verb, go = (
-        ("1 tool result", "does", "is") if len(results) == 1 else (f"{len(results)} tool results", "do", "are")
-    )
+    does, is_ = ("does", "is") if len(results) == 1 else ("do", "are")
     return (
-        f"{subject} {of} {verb} not fit into the context of {model} any more and {go} left out or shortened in what it "
-        "sees; the session keeps all of it."
+        f"{plural(len(results), 'tool result')} ({tools}, {size:,} characters) {does} not fit into the context of "
+        f"{model} any more and {is_} left out or shortened in what it sees; the session keeps all of it."
     )
 
 

@@ -37,7 +37,8 @@ def warnings_about(registry: Registry, *, file: Path, paths: Paths, environ: Map
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
     this user would not get, and problems of its workflows and those beside it.
     """
-    registries: Registries = (None, with_built_in_models(registry, env=environ))
+    own = with_built_in_models(registry, env=environ)
+    registries: Registries = (None, own)
     trust = OwnToolsTrust(paths.tools, folder=paths.trust)
     now = Configuration(
         registries=registries,
@@ -61,7 +62,7 @@ def warnings_about(registry: Registry, *, file: Path, paths: Paths, environ: Map
         *_warn_unused_models(registry),
         *_warn_programs(registry),
         *_warn_withheld_tools(registries, catalog=catalog),
-        *_warn_workflows(registries[1], folder=file.parent / WORKFLOWS, catalog=catalog),
+        *_warn_workflows(own, folder=file.parent / WORKFLOWS, catalog=catalog),
     )
 
 
@@ -102,7 +103,8 @@ def _warn_programs(registry: Registry) -> Iterator[str]:
 
 
 def _warn_withheld_tools(registries: Registries, *, catalog: Toolbox) -> Iterator[str]:
-    for role in registries[1].roles:
+    _, own = registries
+    for role in own.roles:
         grant = resolve_grant(
             registries=registries,
             role=role.name,

@@ -49,14 +49,12 @@ def opening_message(state: WorkflowState, *, step: int, attempt: int, retaken: b
 
 def failure_text(state: WorkflowState, detail: str) -> str:
     """Return why the last attempt was not accepted."""
-    return f"Why the last attempt was not accepted:\n{_mark_as_data(state, 'reason', '', detail, MAX_REASON_CHARS)}"
+    return f"Why the last attempt was not accepted:\n{_mark_as_data(state, 'reason', detail)}"
 
 
 def gate_failure_text(state: WorkflowState, gate: CommandGate, output: str) -> str:
     """Return the message about the gate that the last answer did not pass."""
-    shown = _mark_as_data(
-        state, "output", f"of {one_line(gate.command, most=_MAX_COMMAND_CHARS)}", output, MAX_REASON_CHARS
-    )
+    shown = _mark_as_data(state, "output", output, of=f"of {one_line(gate.command, most=_MAX_COMMAND_CHARS)}")
     return f"Your last answer did not pass the gate {gate.name}, whose command has to succeed:\n{shown}"
 
 
@@ -98,12 +96,12 @@ def _output_text(state: WorkflowState, output: StepOutput, *, most: int) -> str:
     if output.skipped:
         return f"Step {name} was skipped: there is no result of it."
     if output.failed:
-        shown = _mark_as_data(state, "reason", f"of step {name}", output.detail, MAX_REASON_CHARS)
+        shown = _mark_as_data(state, "reason", output.detail, of=f"of step {name}")
         return f"Step {name} failed: there is no result of it.\n{shown}"
-    return _mark_as_data(state, "output", f"of step {name}", output.text, most)
+    return _mark_as_data(state, "output", output.text, of=f"of step {name}", most=most)
 
 
-def _mark_as_data(state: WorkflowState, kind: str, of: str, text: str, most: int) -> str:
+def _mark_as_data(state: WorkflowState, kind: str, text: str, *, of: str = "", most: int = MAX_REASON_CHARS) -> str:
     cut = cut_middle(text, most=most)
     number = _unused_number(state.session_id, cut)
     return f"[{' '.join(part for part in (kind, number, of) if part)}]\n{cut}\n[end of {kind} {number}]"
