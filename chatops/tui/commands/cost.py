@@ -62,8 +62,8 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
     """
     earlier = [message for message in messages if session_id and not message.id.startswith(f"{session_id}.")]
     own = messages[len(earlier) :]
-    lines = _total_lines(usage, own)
     turns = [(title, spent) for title, spent in _usage_by_turn(own) if spent is not None]
+    lines = _total_lines(usage, own, all_priced=all(spent.cost is not None for _, spent in turns))
     if turns:
         lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
     for number, (title, spent) in list(enumerate(turns, start=1))[-_MAX_TURNS:]:
@@ -77,7 +77,7 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
     return "\n".join(lines)
 
 
-def _total_lines(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
+def _total_lines(usage: Usage | None, messages: Sequence[Message], *, all_priced: bool) -> list[str]:
     """Return the usage of the session's own messages, or why there is none."""
     if usage is None and not any(isinstance(sent, UserMessage) and sent.by is Speaker.USER for sent in messages):
         return ["Nothing was sent to a model in this session yet."]
@@ -85,6 +85,7 @@ def _total_lines(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
         return ["The server has not reported token usage."]
     unknown = "unknown: chatops models prices lists the known prices"
     price = unknown if usage.cost is None else money(usage.cost, cents_from=1)
+    price += "" if all_priced or usage.cost is None else ", not all priced"
     return [
         "In this session",
         f"  input      {usage.input_tokens:>10,} tokens",
