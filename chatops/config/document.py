@@ -128,10 +128,7 @@ class Document:
 def read_document(
     data: bytes, *, source: str, advice: str, most: int, syntax: Callable[[str], Located] = parse
 ) -> Document:
-    """Parse `data`, which may have at most `most` bytes.
-
-    Raises ConfigError naming `source`, line and column.
-    """
+    """Parse `data`, which may have at most `most` bytes. Raises ConfigError naming `source`, line and column."""
     if len(data) > most:
         raise ConfigError(f"{source}: the file is larger than {most} bytes.", advice=advice)
     try:

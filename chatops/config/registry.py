@@ -144,11 +144,8 @@ class Loaded:
                 raise ConfigError(f"{self.lookup.display_name(self.path)} is gone.")
             return _load(self.lookup)
         except ConfigError as error:
-            return self._still_in_force(error, stamp=stamp)
-
-    def _still_in_force(self, error: ConfigError, *, stamp: tuple[str, ...]) -> "Loaded":
-        notice = f"{error} The version read before stays in force."
-        return replace(self, broken=error, broken_note=notice, warnings=(), stamp=stamp)
+            notice = f"{error} The version read before stays in force."
+            return replace(self, broken=error, broken_note=notice, warnings=(), stamp=stamp)
 
 
 def load_registry(

@@ -286,8 +286,8 @@ def describe_problem(definition: Definition, problem: WorkflowProblem) -> str:
     place = definition.place(problem.keys)
     if place is None:
         return f"Workflow {definition.name}{key_clause(problem.keys)}: {problem.message}."
-    keys = key_clause((*definition.prefix, *problem.keys))
-    return f"{definition.spec.source}, line {place[0]}, column {place[1]}{keys}: {problem.message}."
+    (line, column), keys = place, key_clause((*definition.prefix, *problem.keys))
+    return f"{definition.spec.source}, line {line}, column {column}{keys}: {problem.message}."
 
 
 def schema_fault(text: str) -> WorkflowProblem | None:
@@ -313,10 +313,11 @@ def schema_fault(text: str) -> WorkflowProblem | None:
             return WorkflowProblem(keys=path, message="only the top of the schema may have an $id")
     from chatops.config.json_schema import compile_fault  # slow to import, and few workflows have a schema
 
-    fault = compile_fault(
-        schema, references=[(path, value) for path, value in strings if path[-1] in _REFERENCE_KEYWORDS]
-    )
-    return None if fault is None else WorkflowProblem(keys=fault[0], message=fault[1])
+    references = [(path, value) for path, value in strings if path[-1] in _REFERENCE_KEYWORDS]
+    if (fault := compile_fault(schema, references=references)) is None:
+        return None
+    keys, message = fault
+    return WorkflowProblem(keys=keys, message=message)
 
 
 def _schema_strings(schema: object, path: Path) -> Iterator[tuple[Path, str]]:

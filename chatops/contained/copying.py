@@ -211,7 +211,7 @@ class _Planner:
             self.manifest.left[path] = f"cannot be read: {error.strerror}"
             return []
         try:
-            may_be_shared = self._may_be_shared(parts)
+            may_be_shared = name in _HEAVY_NAMES or self.ignored.ignores(f"{path}/")
             inside = self.plan(below, parts, limited=limited and not may_be_shared)
         finally:
             os.close(below)
@@ -229,9 +229,6 @@ class _Planner:
             return []
         self.manifest.shared.append(parts[-1])
         return [_PlannedPath(parts, info)]
-
-    def _may_be_shared(self, parts: tuple[str, ...]) -> bool:
-        return parts[-1] in _HEAVY_NAMES or self.ignored.ignores("/".join(parts) + "/")
 
     def _forget_below(self, path: str) -> None:
         # What is hidden stays hidden, in a shared folder too.

@@ -291,19 +291,18 @@ class _Comparison:
             sha, size = self.folder.keep_blob(descriptor)
             start = os.pread(descriptor, 2, 0)
         base = before.state if before is not None else ABSENT
-        executable = bool(info.st_mode & stat.S_IXUSR)
-        was_file = base.kind is Kind.FILE
-        mode = base.mode if was_file else 0o644
-        if executable != bool(mode & stat.S_IXUSR):
+        mode = base.mode if base.kind is Kind.FILE else 0o644
+        executable, was_executable = bool(info.st_mode & stat.S_IXUSR), bool(mode & stat.S_IXUSR)
+        if executable and not was_executable:
             # As `chmod +x` does it: each class of users that can read the file can execute it.
-            mode = mode | (mode >> 2 & _EXECUTE_BITS) if executable else mode & ~_EXECUTE_BITS
+            mode |= mode >> 2 & _EXECUTE_BITS
+        elif was_executable and not executable:
+            mode &= ~_EXECUTE_BITS
         new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
         if new == base:
             return
         self.frozen_bytes += size + base.size
-        marks: list[str] = []
-        if executable and not (was_file and base.mode & stat.S_IXUSR):
-            marks.append("made executable")
+        marks = ["made executable"] if executable and not was_executable else []
         later = runs_later(path)
         if start == b"#!" and not (later or marks):
             marks.append("a script")

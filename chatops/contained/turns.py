@@ -104,10 +104,8 @@ class ApplyTool:
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
         result = _result_of(applied, undo=asked.undo is not None)
-        if asked.only is None:
-            return result
-        listed = {*asked.only, *applied.left}
-        not_chosen = [display_path(entry.path) for entry in changes.entries if entry.path not in listed]
+        left = () if asked.only is None else {entry.path for entry in changes.entries} - {*asked.only, *applied.left}
+        not_chosen = [display_path(entry.path) for entry in changes.entries if entry.path in left]
         if not not_chosen:
             return result
         return replace(result, content=f"{result.content}\nNot chosen: {list_names(not_chosen, most=_MAX_NAMED)}.")

@@ -195,11 +195,10 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
 
     shown |= {change.path: change for change in describe_changes(entries, read)}
     for path in not_kept:
-        change = shown.get(path)
-        if change is None:
-            shown[path] = _unshown_change(path, _NOT_KEPT_LINE)
+        if path in shown:
+            shown[path] = replace(shown[path], lines=(*shown[path].lines, _EARLIER_NOT_KEPT_LINE))
         else:
-            shown[path] = replace(change, lines=(*change.lines, _EARLIER_NOT_KEPT_LINE))
+            shown[path] = _unshown_change(path, _NOT_KEPT_LINE)
     return tuple(replace(shown[path], elsewhere=path in changed_elsewhere) for path in sorted(shown))
 
 

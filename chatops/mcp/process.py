@@ -171,10 +171,7 @@ def expand_variables(text: str, *, environ: Mapping[str, str], where: str) -> st
 async def running_server(
     spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits
 ) -> AsyncIterator[ServerProcess]:
-    """Start the server's command, and stop all its processes at the end of the block.
-
-    Raises ServerStartError.
-    """
+    """Start the server's command, and stop all its processes at the end of the block. Raises ServerStartError."""
     await in_thread(_refuse_unpinned, spec, sandbox)
     spec, shown = await in_thread(_with_program_path, spec, limits)
     sandbox = replace(sandbox, read=(*sandbox.read, *shown))

@@ -161,10 +161,7 @@ class Server:
         self._woken.set()
 
     async def log_in(self, *, show: Callable[[str], None]) -> None:
-        """Log in at the server and connect again. `show` gets the address to open in a browser.
-
-        Raises ChatopsError.
-        """
+        """Log in at the server and connect again. `show` gets the address to open in a browser. Raises ChatopsError."""
         if not self.spec.auth:
             raise ConfigError(
                 f"{self.spec.name} needs no login.", advice='A server at a URL that does has "auth": "oauth".'

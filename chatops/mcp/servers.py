@@ -89,10 +89,7 @@ class ServerTool:
         )
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Call the tool once.
-
-        Raises ToolFailedError if the server was not asked, or refused the call.
-        """
+        """Call the tool once. Raises ToolFailedError if the server was not asked, or refused the call."""
         if facts.problems or facts.refusal:
             raise ToolFailedError("The call is invalid and cannot run.")
         try:

@@ -109,12 +109,8 @@ def own_repository(workspace: Path) -> Repository | None:
     except OSError:
         return None
     if stat.S_ISDIR(mode):
-        if is_mount_point(store):
-            return None
-        return Repository(folder=store, common=store)
-    if not stat.S_ISREG(mode):
-        return None
-    return _linked_worktree(store)
+        return None if is_mount_point(store) else Repository(folder=store, common=store)
+    return _linked_worktree(store) if stat.S_ISREG(mode) else None
 
 
 def _linked_worktree(store: Path) -> Repository | None:

@@ -230,7 +230,9 @@ class _Reader:
         self.substitutions: list[Substitution] = []
         self.functions: list[str] = []
         self.unclear = ""
-        self._starts = None if command.isascii() else list(accumulate(_byte_sizes(command), initial=0))
+        byte_sizes = (len(char.encode()) for char in _for_grammar(command))
+        self._starts = None if command.isascii() else list(accumulate(byte_sizes, initial=0))
+        """Where each character starts in the bytes that were parsed; None: at its own index."""
         self._late_words: dict[int, list[Word]] = {}
         """Words of a program that stand after a redirection, by the node of its command. The tree has them there."""
 
@@ -414,10 +416,6 @@ def _for_grammar(command: str) -> str:
     outside of its table then and can end the process.
     """
     return _BEYOND_A_BYTE.sub("¤", command)
-
-
-def _byte_sizes(command: str) -> Iterator[int]:
-    return (len(char.encode()) for char in _for_grammar(command))
 
 
 def _without_line_feeds(escaped: re.Match[str]) -> str:

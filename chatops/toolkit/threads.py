@@ -37,10 +37,7 @@ class EscapedError(Exception):
 
 
 class DaemonThreadExecutor(ThreadPoolExecutor):
-    """An event loop's default executor with daemon threads; no call waits for another one.
-
-    The program does not wait for these threads at exit: a name lookup can take half a minute.
-    """
+    """An event loop's default executor with daemon threads, because a name lookup can take half a minute."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Run `fn` in a daemon thread."""
