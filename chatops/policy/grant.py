@@ -257,8 +257,8 @@ def rule_source(rule: RememberedRule) -> str:
 
 
 def deciding_rule(decided_by: str) -> str:
-    """Return ``rule 12`` of a stored `decided_by` that is the source of a remembered rule; empty if it is not."""
-    found = re.match(r"rule \d+(?= \()", decided_by)
+    """Return ``rule 12`` or ``rule of role coder`` from a stored `decided_by`; empty if that is not a rule's source."""
+    found = re.match(r"rule (?:\d+(?= \()|of role .+)", decided_by)
     return found[0] if found is not None else ""
 
 

@@ -93,7 +93,7 @@ def test_an_allowed_call_behind_a_gated_one_says_that_it_may_run(installation: I
 def leaves_it_for_later(terminal: ChatTerminal) -> None:
     terminal.press("escape")
     terminal.wait_for(re.compile("Read .* allowed, runs after the calls before it"))
-    terminal.wait_for(re.compile("Shell  ls -a .* allowed by a rule, runs after the calls before it"))
+    terminal.wait_for(re.compile("Shell  ls -a .* allowed by rule of role coder, runs after the calls before it"))
 
 
 def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(installation: Installation) -> None:

@@ -404,7 +404,7 @@ def _running_words(card: ToolCardBlock, dot: str) -> str:
 def _permission_words(decided_by: str) -> str:
     if user := login(decided_by):
         return f"approved by {user}"
-    return "allowed" if decided_by == BY_POLICY else "allowed by a rule"
+    return "allowed" if decided_by == BY_POLICY else f"allowed by {deciding_rule(decided_by) or 'a rule'}"
 
 
 def _result_words(card: ToolCardBlock, dot: str) -> str:
@@ -415,7 +415,7 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
         case None:
             return "no result"
         case Outcome.SUCCESS:
-            rule = deciding_rule(card.decided_by)
+            rule = one_line(deciding_rule(card.decided_by))
             by = f"allowed by {rule}" if rule else "approved" if login(card.decided_by) and not card.own else ""
             return (f"{by} {dot} " if by else "") + duration(card.duration_ms) + _aftermath_words(card)
         case Outcome.FAILED:

@@ -69,6 +69,14 @@ def test_a_call_that_did_not_run_says_so_without_colour(outcome: Outcome) -> Non
     assert "12 ms" not in text
 
 
+@pytest.mark.parametrize("by", ["rule 12 (this folder, as coder)", "rule of role coder"])
+@pytest.mark.parametrize("status", [CardStatus.SETTLED, CardStatus.PERMITTED])
+def test_a_call_that_a_rule_allowed_names_the_rule(by: str, status: CardStatus) -> None:
+    block = replace(card("x", "git status", outcome=Outcome.SUCCESS, decided_by=by), status=status)
+    text = "\n".join(strip.text for strip in render_block(block, 80, PLAIN))
+    assert f"allowed by {by.partition(' (')[0]}" in text
+
+
 def test_each_state_of_a_card_reads_differently_without_colour() -> None:
     states = [(status, None) for status in CardStatus if status is not CardStatus.SETTLED]
     blocks = [ToolCardBlock(id="c", tool="t", arguments="{}", status=status, outcome=None) for status, _ in states]
