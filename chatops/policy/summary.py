@@ -35,13 +35,15 @@ def rights_in_words(grant: Grant) -> tuple[str, ...]:
         return ("no tools",)
     verdicts = {tool: grant.judge_tool(tool.name).verdict for tool in grant.tools}
     others = [tool for tool in grant.tools if tool.source != BUILT_IN]
+    ruled = {answer.tool for answer in grant.answers}
     unasked, asked = [], []
     for kind in _KINDS:
-        known = [verdicts[tool] for tool in grant.tools if tool.source == BUILT_IN and _kind_of(tool) is kind]
-        if known and all(verdict is Verdict.ALLOW for verdict in known):
+        known = [tool for tool in grant.tools if tool.source == BUILT_IN and _kind_of(tool) is kind]
+        if known and all(verdicts[tool] is Verdict.ALLOW for tool in known):
             unasked.append(kind.does)
         elif known:
-            asked.append(kind.asks)
+            # A rule of the role or the command line answers for some of them.
+            asked.append(f"most {kind.asks}" if any(tool.name in ruled for tool in known) else kind.asks)
     allowed = sum(verdicts[tool] is Verdict.ALLOW for tool in others)
     if allowed:
         unasked.append(f"calls {plural(allowed, 'other tool')}")

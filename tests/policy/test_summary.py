@@ -44,6 +44,11 @@ def test_what_a_rule_of_the_role_makes_stricter_asks() -> None:
     assert words("file_read", rules=(asks,)) == "asks before reading files · no network"
 
 
+def test_what_a_rule_of_the_role_answers_is_not_promised_to_ask() -> None:
+    allows = RoleRule(tool="shell_exec", verdict=Verdict.ALLOW, match=("git", "status", "*"))
+    assert words("file_edit", "shell_exec", rules=(allows,)) == "asks before edits and most commands · no network"
+
+
 def test_the_sandbox_decides_how_far_commands_reach() -> None:
     coder = grant(registry(RoleSpec(name="coder", tools=("shell_exec",))))
     for sandbox, reach in (
