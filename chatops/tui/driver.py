@@ -4,12 +4,9 @@ Theory of operation
 -------------------
 Textual's own Linux driver does not fit an app that must keep running on any terminal:
 
-- It writes through a queue that blocks when the terminal stops reading.
-- It does not expect the terminal to disappear.
-- It starts a second time after SIGCONT.
-- It takes up to 0.2 s to quit.
-- Its parser takes late parts of a sequence for typed text, and splits a paste without marks into
-  characters.
+- It writes through a queue that blocks when the terminal stops reading, and does not expect it to disappear.
+- It starts a second time after SIGCONT, and takes up to 0.2 s to quit.
+- Its parser takes late parts of a sequence for typed text, and splits a paste without marks into characters.
 
 This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's
 (`KeyParser`). Three parts work together:
@@ -116,7 +113,7 @@ _QUERY_MODES = "\x1b[?2026$p\x1b[?2004$p"
 _QUERY_BACKGROUND = "\x1b]11;?\x1b\\"
 """Ask for the colour of the background (OSC 11)."""
 
-_ALT_KEY = re.compile(r"\x1b[0-9=-]")
+_ALT_KEY = re.compile(r"\x1b([0-9=-])")
 """Alt keys that Textual takes for the signs which a Mac keyboard types with them, such as 2 for ™."""
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 """Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
@@ -127,9 +124,9 @@ class TerminalDriver(Driver):
 
     `on_lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
     `takes_text` is called in the key thread. It returns True if a printable character can only be inserted, whether it
-    was typed or is the start of a paste. With `on_background`, the terminal is asked for the colour of its background,
-    and its answers are passed to it; with `on_answer` for its name, and all further answers are. `on_entered` is called
-    each time that the terminal was taken, `on_leaving` returns what is written before it is given back.
+    was typed or is the start of a paste. `on_background` gets the terminal's answers on the colour of its background,
+    and `on_answer` all its other answers, first its name. Without them, the terminal is not asked. `on_entered` is
+    called each time that the terminal was taken, `on_leaving` returns what is written before it is given back.
     """
 
     def __init__(
@@ -164,6 +161,7 @@ class TerminalDriver(Driver):
         self._on_entered, self._on_leaving = on_entered, on_leaving
         self._writer: OutputWriter | None = None
         self._wake_write: int | None = None
+        """The end of a pipe that ends the key thread when it is closed; None while no such thread runs."""
         self._before: list[Any] | None = None
         """The terminal's settings before the app took it. None if it has none."""
         self._typed_ahead = 0
@@ -390,7 +388,8 @@ class TerminalDriver(Driver):
         marks no pastes, one that begins with a line end and arrives byte by byte sends the text that stands there.
         """
         data = os.read(self._in, _READ_BYTES)
-        if len(data) == 1 and (parser.marks_pastes or ((data.isalnum() or data == b"\r") and self._takes_text())):
+        is_text = data.isalnum() or data == b"\r"
+        if len(data) == 1 and (parser.marks_pastes or (is_text and self._takes_text())):
             return data
         end = time.monotonic() + _BURST_MAX_S
         while data and not data.startswith(b"\x1b") and time.monotonic() < end:
@@ -409,8 +408,8 @@ class TerminalDriver(Driver):
                 self.process_message(events.Paste(re.sub(_CONTROL, "", text)))
             case Typed(text=text) if text == ESCAPE:
                 self.process_message(events.Key("escape", ESCAPE))
-            case Typed(text=text) if _ALT_KEY.fullmatch(text):
-                self.process_message(events.Key(f"alt+{text[1]}", None))
+            case Typed(text=text) if alt_key := _ALT_KEY.fullmatch(text):
+                self.process_message(events.Key(f"alt+{alt_key[1]}", None))
             case Typed(text=text):
                 for event in (*parser.feed(text), *parser.settle()):
                     self.process_message(event)
@@ -435,6 +434,6 @@ class TerminalDriver(Driver):
             self._on_lost()
 
     def _call_soon(self, act: Callable[[], object]) -> None:
-        """Run `act` soon on the event loop. Can be called from any thread."""
+        """Run `act` on the event loop. Can be called from any thread."""
         with contextlib.suppress(RuntimeError):
             self._event_loop.call_soon_threadsafe(cast(Callable[[], None], act), context=self._context)

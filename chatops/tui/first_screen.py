@@ -1,4 +1,4 @@
-"""The first screen: where one is, who answers, what to try, what was left open. Shown until the first message."""
+"""The first screen: folder, model, role, messages to try, sessions left open. Shown until the first message."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,8 @@ _MAX_WIDTH = 100
 """Columns, so that the ends of a line stand near each other on a wide window."""
 _README_NAMES = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
 _DEFAULT_TIP = "what can you help me with?"
+_LABEL_WIDTH = 7
+"""Columns of the words before the tips and the sessions."""
 _MAX_SESSIONS = 3
 """Sessions that are named where there is room for all."""
 _BRANCH_REF = "ref: refs/heads/"
@@ -56,8 +58,8 @@ class FirstFacts:
 
 def first_facts(workspace: "Workspace", role: str, rows: Sequence["SessionRow"], *, branch: str = "") -> FirstFacts:
     """Return the facts for a role; `rows` are the sessions of this workspace."""
-    here = next((row for row in workspace.roles() if row.name == role), None)
-    tools, rights = (here.tools, here.rights) if here is not None else ((), ())
+    row = next((row for row in workspace.roles() if row.name == role), None)
+    tools, rights = (row.tools, row.rights) if row is not None else ((), ())
     # What waits for the user comes first.
     open_first = sorted(_newest_versions(rows), key=lambda row: not row.pending)
     return FirstFacts(role=role, tools=tools, rights=rights, open=open_first, branch=branch)
@@ -145,19 +147,19 @@ def first_lines(
     snapshot: "Snapshot", facts: FirstFacts, *, colour: str, width: int, roomy: bool
 ) -> tuple[list[Content], dict[int, str]]:
     """Return the lines, and the tips by their line. `roomy` is False if there is room for the essential only."""
-    muted, key = "$text-muted", "$text-accent"
-    lines = [Content.assemble(("chatops", f"bold {key}"), (f" {__version__}", muted)), Content("")]
+    muted, accent = "$text-muted", "$text-accent"
+    lines = [Content.assemble(("chatops", f"bold {accent}"), (f" {__version__}", muted)), Content("")]
     branch = cut(f"git {_one_line(facts.branch)}", most=width // 3) if facts.branch else ""
     folder = Content.styled(show_folder(snapshot.workspace), "bold")
     lines.append(_spread_line(folder, Content.styled(branch, muted), width))
     if snapshot.is_demo:
         model = Content.assemble("demo model, ", ("no key needed", muted))
-        change = Content.assemble(("chatops connect URL", key), "  uses your own")
+        change = Content.assemble(("chatops connect URL", accent), "  uses your own")
     else:
         model = Content(_one_line(snapshot.model_label or snapshot.model))
-        change = Content.assemble(("/model", key), "  another model")
+        change = Content.assemble(("/model", accent), "  another model")
     lines.append(_spread_line(model, change, width))
-    switch = Content.assemble((key_of("role"), key), "  another role")
+    switch = Content.assemble((key_of("role"), accent), "  another role")
     room = max(8, width - cell_len(snapshot.role) - switch.cell_length - 2)
     rights = clauses([_one_line(clause) for clause in facts.rights], most=room - 2)
     role = Content.assemble((_one_line(snapshot.role), f"bold {colour}".rstrip()), (f"  {rights}", muted))
@@ -165,8 +167,8 @@ def first_lines(
     tips: dict[int, str] = {}
     for number, tip in enumerate(_tips(snapshot, facts.tools)[: 3 if roomy else 2]):
         tips[len(lines)] = tip
-        line = Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip)
-        offer = Content.assemble(("Tab", key), "  take one") if number == 0 else Content("")
+        line = Content.assemble((("" if number else "Try").ljust(_LABEL_WIDTH), muted), tip)
+        offer = Content.assemble(("Tab", accent), "  take one") if number == 0 else Content("")
         lines.append(_spread_line(line, offer, width))
     lines += [Content(""), *_session_lines(facts.open[: _MAX_SESSIONS if roomy else 1], width)]
     return lines, tips
@@ -196,16 +198,16 @@ def _session_lines(rows: Sequence["SessionRow"], width: int) -> list[Content]:
     for number, row in enumerate(rows):
         asks = f"? {cut(_one_line('; '.join(row.asks)), most=width // 2)}  " if row.asks else ""
         when = Content.styled(_one_line(row.when), "$text-muted")
-        room = max(8, width - 7 - cell_len(asks) - when.cell_length - 2)
+        room = max(8, width - _LABEL_WIDTH - cell_len(asks) - when.cell_length - 2)
         title = Content.assemble(
-            ("Open   " if number == 0 else " " * 7, "$text-muted"),
+            (("" if number else "Open").ljust(_LABEL_WIDTH), "$text-muted"),
             (asks, "bold $text-warning"),
             cut(f"{'↳ ' if row.source else ''}{_one_line(row.title)}", most=room),
         )
         lines.append(_spread_line(title, when, width))
     if rows:
         accent = "$text-accent"
-        keys = Content.assemble(" " * 7, ("/sessions", accent), "  all of them")
+        keys = Content.assemble(" " * _LABEL_WIDTH, ("/sessions", accent), "  all of them")
         pending = Content.assemble((key_of("pending"), accent), "  what is pending")
         lines.append(_spread_line(keys, pending if any(row.asks for row in rows) else Content(""), width))
     return lines

@@ -28,7 +28,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, KeysView
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 from rich.text import Text
@@ -61,16 +61,25 @@ _NUMBER_MARKS = [
 """The marks that stand for the numbers from 0 on, as kitty's ``rowcolumn-diacritics.txt`` lists them."""
 
 
+class _SentImage(NamedTuple):
+    """An image that the terminal has."""
+
+    id: int
+    sequence: str
+    """The text that sends it."""
+
+
 class Graphics:
-    """The images that a terminal of that name has. `write` writes to it."""
+    """The images that the terminal has. `write` writes to it."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._asked = False
+        """True once the terminal has named itself as one that may show images, and was asked if it does."""
         self.works = False
         """True once the terminal has said that it shows images."""
-        self._sent: dict[str, tuple[int, str]] = {}
-        """Id and sequence of each image, by the key that it was sent with; the oldest first."""
+        self._sent: dict[str, _SentImage] = {}
+        """The images by the keys that they were sent with; the oldest first."""
 
     def answered(self, text: str) -> None:
         """Take note of an answer of the terminal."""
@@ -89,20 +98,21 @@ class Graphics:
     def send(self, key: str, data: str, *, size: tuple[int, int], cells: tuple[int, int]) -> int:
         """Send an image, `encode_pixels` and of `size` pixels, to be shown in columns and rows. Return its id."""
         if key in self._sent:
-            return self._sent[key][0]
-        number, taken = 0, {other for other, _ in self._sent.values()}
-        while not number or number in taken:
+            return self._sent[key].id
+        image_id, taken = 0, {image.id for image in self._sent.values()}
+        while not image_id or image_id in taken:
             # By chance, because all programs on a terminal share the ids.
-            number = int.from_bytes(os.urandom(3))
-        head = f"a=T,U=1,t=d,f=32,o=z,i={number},s={size[0]},v={size[1]},c={cells[0]},r={cells[1]},"
+            image_id = int.from_bytes(os.urandom(3))
+        (width, height), (columns, rows) = size, cells
+        head = f"a=T,U=1,t=d,f=32,o=z,i={image_id},s={width},v={height},c={columns},r={rows},"
         chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
         parts = (
             f"\x1b_G{'' if at else head}q=2,m={int(at < len(chunks) - 1)};{chunk}\x1b\\"
             for at, chunk in enumerate(chunks)
         )
-        self._sent[key] = number, "".join(parts)
-        self._write(self._sent[key][1])
-        return number
+        self._sent[key] = _SentImage(image_id, "".join(parts))
+        self._write(self._sent[key].sequence)
+        return image_id
 
     def surplus(self) -> list[str]:
         """Return the keys of the images that are too many, the oldest ones."""
@@ -110,22 +120,22 @@ class Graphics:
 
     def delete(self, keys: Collection[str]) -> None:
         """Let the terminal delete images."""
-        if text := "".join(_delete_sequence(self._sent.pop(key)[0]) for key in keys if key in self._sent):
+        if text := "".join(_delete_sequence(self._sent.pop(key).id) for key in keys if key in self._sent):
             self._write(text)
 
     def leave(self) -> str:
         """Return what deletes all images in a terminal that is given back. They are kept for `again`."""
-        return "".join(_delete_sequence(number) for number, _ in self._sent.values())
+        return "".join(_delete_sequence(image.id) for image in self._sent.values())
 
     def again(self) -> Iterator[str]:
         """Yield what sends each image to a terminal that was taken again, the newest first. They keep their ids."""
         for key in reversed(list(self._sent)):
             if key in self._sent:
-                yield self._sent[key][1]
+                yield self._sent[key].sequence
 
 
-def _delete_sequence(number: int) -> str:
-    return f"\x1b_Ga=d,d=I,i={number},q=2\x1b\\"
+def _delete_sequence(image_id: int) -> str:
+    return f"\x1b_Ga=d,d=I,i={image_id},q=2\x1b\\"
 
 
 def encode_pixels(raster: "Raster") -> str:
@@ -133,9 +143,9 @@ def encode_pixels(raster: "Raster") -> str:
     return base64.b64encode(zlib.compress(raster.pixels)).decode("ascii")
 
 
-def placeholder_rows(number: int, *, columns: int, rows: int) -> Iterator[Text]:
+def placeholder_rows(image_id: int, *, columns: int, rows: int) -> Iterator[Text]:
     """Yield the lines that show the image of that id. Each cell is a part of its own, so that none is cut in two."""
-    style = Style(color=f"#{number:06x}")
+    style = Style(color=f"#{image_id:06x}")
     for row in range(rows):
         line = Text(end="", no_wrap=True)
         for column in range(columns):

@@ -41,7 +41,6 @@ KEY_GROUPS: dict[KeyGroup, str] = {
     "trust": "When a folder brings files that need your trust",
 }
 
-
 KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
     "message": {
         "Enter": "send the message; with no text, send the queued ones",
@@ -94,7 +93,6 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
 """What keys outside the deciding dialogs do, by their names on the screen. An id in braces stands for its keys."""
 
 
-_UNLIMITED_WIDTH = 10_000
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "role": "ctrl+r",
@@ -167,33 +165,33 @@ class Keymap:
         """
         self._id_of: dict[str, str] = {}
         """Id by each key that the user has chosen."""
-        self._freed = {DEFAULTS[name]: name for name in changes if name in DEFAULTS}
+        self._freed = {DEFAULTS[id]: id for id in changes if id in DEFAULTS}
         """Id by each default key that the user has given up."""
-        unchanged = {key: name for name, key in DEFAULTS.items() if name not in changes}
+        unchanged = {key: id for id, key in DEFAULTS.items() if id not in changes}
         self._chosen: dict[str, list[str]] = {}
         """The keys that the user has chosen, by their id."""
-        for name, keys in changes.items():
-            if name not in DEFAULTS:
-                near = difflib.get_close_matches(name, DEFAULTS, n=1)
+        for id, keys in changes.items():
+            if id not in DEFAULTS:
+                near = difflib.get_close_matches(id, DEFAULTS, n=1)
                 hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(DEFAULTS)}."
-                raise ConfigError(f"keys: there is no key with the id {name}. {hint}")
-            chosen = self._chosen[name] = [_read_key(key, name) for key in keys]
+                raise ConfigError(f"keys: there is no key with the id {id}. {hint}")
+            chosen = self._chosen[id] = [_read_key(key, id) for key in keys]
             if not chosen:
-                raise ConfigError(f"keys: {name} has no key. Write one, such as {name}: {DEFAULTS[name]}.")
+                raise ConfigError(f"keys: {id} has no key. Write one, such as {id}: {DEFAULTS[id]}.")
             for key in chosen:
                 other = self._id_of.get(key) or unchanged.get(key)
-                if other is not None and other != name:
-                    raise ConfigError(f"keys: {key_label(key)} would be both {other} and {name}. Give one another key.")
-                self._id_of[key] = name
+                if other is not None and other != id:
+                    raise ConfigError(f"keys: {key_label(key)} would be both {other} and {id}. Give one another key.")
+                self._id_of[key] = id
 
     def translated(self, key: str, *, in_dialog: bool) -> str:
         """Return the default key for a pressed one: the same if it has not changed, empty if it means nothing now."""
         if not self._chosen:
             return key
-        name = self._id_of.get(key) or self._freed.get(key)
-        if name is None or (in_dialog and name not in _IDS_IN_DIALOGS):
+        id = self._id_of.get(key) or self._freed.get(key)
+        if id is None or (in_dialog and id not in _IDS_IN_DIALOGS):
             return key
-        return DEFAULTS[name] if key in self._id_of else ""
+        return DEFAULTS[id] if key in self._id_of else ""
 
     def alt_acts(self, character: str) -> bool:
         """Return True if Alt and this character are a key that acts."""
@@ -206,15 +204,15 @@ class Keymap:
         return [key_label(key) for key in self._chosen.get(id, [DEFAULTS[id]])]
 
 
-def _read_key(key: str, name: str) -> str:
-    """Return the key in Textual's spelling. Raises ConfigError."""
+def _read_key(key: str, id: str) -> str:
+    """Return the key of an id in Textual's spelling. Raises ConfigError."""
     parts = [_SPELLINGS.get(part, part) for part in key.strip().lower().split("+")]
     read = "+".join(parts)
     if read in _TAKEN_KEYS:
-        raise ConfigError(f"keys: {name} cannot be {key.strip()}: {_TAKEN_KEYS[read]}.")
+        raise ConfigError(f"keys: {id} cannot be {key.strip()}: {_TAKEN_KEYS[read]}.")
     if not re.fullmatch(_CHOOSABLE_KEY, read):
         raise ConfigError(
-            f"keys: {name} cannot be {key.strip()!r}. Use ctrl+ or alt+ with a letter, a function key, PgUp or PgDn."
+            f"keys: {id} cannot be {key.strip()!r}. Use ctrl+ or alt+ with a letter, a function key, PgUp or PgDn."
         )
     return read
 
@@ -281,7 +279,7 @@ class KeyLegend:
     lines: Sequence[Sequence[KeyHint]]
     gap: str = "   "
 
-    def draw(self, width: int = _UNLIMITED_WIDTH) -> Content:
+    def draw(self, width: int = 10_000) -> Content:
         """Return lines of at most `width` cells."""
         lines = [line for hints in self.lines for line in self._packed(hints, width)]
         return Content("\n").join(Content("\n").join(lines).wrap(max(1, width)))

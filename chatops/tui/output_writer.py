@@ -97,6 +97,7 @@ class OutputWriter:
         self._lagged_until = -math.inf
         """The time at which the terminal had last caught up after output had waited for long."""
         self._closing = False
+        """True once no further text is taken: on closing, or when the terminal is gone."""
         self._condition = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="terminal-output", daemon=True)
         self._thread.start()
@@ -284,6 +285,7 @@ def _style_change(before: str, after: str) -> str:
     if not ended <= _ATTRIBUTE_ENDS.keys():
         return after_reset
     ends = sorted({_ATTRIBUTE_ENDS[name] for name in ended})
+    # 22 also ends the other one of bold and faint, which is then set again.
     remaining = [name for name in old if _ATTRIBUTE_ENDS.get(name) not in ends]
     parts = ends + [new.get(name, off) for name, off in _COLOUR_DEFAULTS.items() if old.get(name) != new.get(name)]
     parts += [name for name in new if name not in remaining and name not in _COLOUR_DEFAULTS]
@@ -303,7 +305,7 @@ def _parse_style(codes: str) -> dict[str, str] | None:
                 return None
             style[name], left = ";".join([name, *left[:size]]), left[size:]
         elif 30 <= int(name) <= 49 or int(name) >= 90:
-            # A colour of the terminal's own palette, or its default one.
+            # A colour of the terminal's own palette, or its default one: 30s and 90s for text, others behind it.
             style["38" if int(name) // 10 in (3, 9) else "48"] = name
         else:
             style[name] = name

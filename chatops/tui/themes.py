@@ -77,8 +77,10 @@ class Themes:
         """False for a terminal without colours."""
         self._role_choices: tuple[tuple[str, str], ...] = ()
         """The roles, each with the colour that the registries give it; empty if none."""
-        self._cached_role_colours: tuple[object, Mapping[str, str]] = (None, {})
-        """What the last result of `role_colours` was made from, and that result."""
+        self._role_colours: Mapping[str, str] = {}
+        """The last result of `role_colours`."""
+        self._role_colours_from: object = None
+        """The values that `_role_colours` was made from."""
         self.choice = AUTO
         """The name that the user has chosen."""
 
@@ -111,7 +113,8 @@ class Themes:
         return ""
 
     def _show(self, name: str) -> None:
-        if self._folder is not None and name not in (AUTO, DARK.name, LIGHT.name) and name in self._user_names():
+        is_ours = name in (AUTO, DARK.name, LIGHT.name)
+        if self._folder is not None and not is_ours and name in self._user_names():
             self._app.register_theme(read_user_theme(self._folder, name))
         self._app.theme = name if name != AUTO else DARK.name if self._dark else LIGHT.name
 
@@ -131,15 +134,15 @@ class Themes:
     def role_colours(self) -> Mapping[str, str]:
         """A colour for each role, readable in the theme in use."""
         made_from = (self._app.theme, self._role_choices)
-        if self._cached_role_colours[0] != made_from:
-            colours = role_colours(
+        if self._role_colours_from != made_from:
+            self._role_colours = role_colours(
                 self._role_choices if self.colours else (),
                 dark=self._app.current_theme.dark,
                 background=self._app.theme_variables.get("background", ""),
                 sixteen=self._sixteen,
             )
-            self._cached_role_colours = (made_from, colours)
-        return self._cached_role_colours[1]
+            self._role_colours_from = made_from
+        return self._role_colours
 
 
 def _is_dark_answer(answer: str) -> bool | None:

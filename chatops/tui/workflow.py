@@ -44,6 +44,7 @@ _MARKS = {
     StepMark.SKIPPED: (UNICODE.minus, _MUTED),
 }
 """The sign of each mark, and its style."""
+_STYLES = {mark: style for mark, (_, style) in _MARKS.items()}
 
 
 class PanelLine(NamedTuple):
@@ -110,6 +111,7 @@ class WorkflowPanel(ErrorBoundary, Moving):
         """True once the run has ended. The panel folds then."""
         self._lines: list[PanelLine] = []
         self._working = False
+        """True while the run works, so that its times pass."""
 
     @property
     def shape(self) -> PanelShape:
@@ -141,9 +143,10 @@ class WorkflowPanel(ErrorBoundary, Moving):
         if not self.is_attached:
             return
         view, size = self._look(), self.app.size
-        if (over := view.at is None) and not self._over:
+        over, self._working = view.at is None, view.working
+        if over and not self._over:
             self._opened = False
-        self._over, self._working, shape = over, view.working, self.shape
+        self._over, shape = over, self.shape
         self.set_class(shape is PanelShape.BESIDE, "-beside")
         width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
         lines = _panel_lines(view, shape, width=width, height=size.height)
@@ -200,7 +203,7 @@ def folded_line(view: RunView, *, width: int) -> Content:
 
 
 def _hints() -> tuple[str, str]:
-    """Return the keys of the panel, in full and in short."""
+    """Return what the keys of the panel do, in full and in short."""
     folds = f"{key_of('panel')} folds"
     return f"{key_of('steps')} outputs, {folds}", folds
 
@@ -212,7 +215,7 @@ def above(view: RunView, *, width: int, height: int) -> list[PanelLine]:
     head = Content.assemble(
         (one_line(view.workflow), _STRONG),
         "  ",
-        (view.word, _MARKS[view.mark][1]),
+        (view.word, _STYLES[view.mark]),
         (f"{at}{tokens} · {clock(view.seconds)}", _MUTED),
     )
     hint = next((hint for hint in _hints() if cell_len(hint) <= width - head.cell_length - 3), "")
@@ -226,13 +229,14 @@ def beside(view: RunView, *, width: int, height: int) -> list[PanelLine]:
     tokens = f" · {count(view.tokens)} tokens" if view.tokens is not None else ""
     lines = [
         PanelLine(_spread_line(Content.styled(one_line(view.workflow), _STRONG), clock(view.seconds), width=width)),
-        PanelLine(Content.assemble((view.word, _MARKS[view.mark][1]), (tokens, _MUTED))),
+        PanelLine(Content.assemble((view.word, _STYLES[view.mark]), (tokens, _MUTED))),
         *_problem_words(view, width=width),
         PanelLine(Content("")),
     ]
     steps = [_beside_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
     lines += _steps_in(steps, view, room=height - len(lines) - 2, width=width)
-    lines += [PanelLine(Content("")), PanelLine(Content.styled(_hints()[0], _MUTED))]
+    full_hint, _ = _hints()
+    lines += [PanelLine(Content("")), PanelLine(Content.styled(full_hint, _MUTED))]
     return [PanelLine(_cut_line(line.text, width=width), line.step) for line in lines]
 
 
@@ -324,7 +328,7 @@ def _reason_lines(step: StepView, *, width: int, most: int) -> list[Content]:
     """Return why the step, or its last attempt, was not accepted."""
     if not step.refusal or step.mark is StepMark.DONE:
         return []
-    style = _MARKS[step.mark][1] if step.mark is StepMark.FAILED else _MUTED
+    style = _STYLES[step.mark] if step.mark is StepMark.FAILED else _MUTED
     text = one_line(step.refusal[:_LONGEST_REASON])
     parts = textwrap.wrap(text, max(1, width - 4)) or [""]
     if len(parts) > most:
@@ -353,10 +357,7 @@ def _join_parts(parts: Sequence[str]) -> str:
 
 
 def _spread_line(left: Content, right: str, *, width: int) -> Content:
-    """Return a line with `left`, and `right` at its end.
-
-    `left` is cut if needed. With too little room, `right` is omitted.
-    """
+    """Return a line with `left`, cut if needed, and `right` at its end. With too little room, `right` is omitted."""
     room = width - cell_len(right) - 1
     if not right or room < min(width * 2 // 3, left.cell_length):
         return _cut_line(left, width=width)

@@ -48,7 +48,7 @@ _TURN_WIDTH, _FILES_WIDTH = 40, 30
 _MAX_REASONS = 3
 """Maximum number of reasons named why something was not taken back."""
 _PENDING_TRIES, _PENDING_RETRY_S = 100, 0.05
-"""How often, and how many seconds apart, it is looked whether the question of an undo is there."""
+"""How often, and how many seconds apart, the command checks if the question of an undo is there."""
 
 
 async def history(context: Context, argument: str) -> Replies:
@@ -309,10 +309,11 @@ def _copy_code(answers: Sequence[str]) -> Replies:
     from chatops.tui.transcript.markdown import code_blocks
 
     blocks = next((found for found in map(code_blocks, answers) if found), [])
+    codes = [code for _, code in blocks]
     if not blocks:
         return (Notify("No answer has a code block."),)
-    if len(blocks) == 1:
-        return (Copy(blocks[0][1], "the code block"),)
+    if len(codes) == 1:
+        return (Copy(codes[0], "the code block"),)
     choices = [
         Choice(
             key=str(index),
@@ -324,6 +325,6 @@ def _copy_code(answers: Sequence[str]) -> Replies:
     ]
 
     async def chosen(_: Context, key: str) -> Replies:
-        return (Copy(blocks[int(key)][1], "the code block"),)
+        return (Copy(codes[int(key)], "the code block"),)
 
     return (Choose(Picker("Copy a code block", choices=choices, empty="No code block matches."), chosen),)

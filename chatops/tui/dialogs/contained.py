@@ -127,7 +127,7 @@ class ContainedScreen(GuardedDialog):
         self._headings: tuple[int, ...] = ()
         """The row above the diff of each change."""
         self._index = 0
-        """The change that the keys are about, by its place in the list."""
+        """The index of the change that the keys are about."""
         self._end_seen = False
         """True once all of `_review` was on the screen."""
 
@@ -138,17 +138,14 @@ class ContainedScreen(GuardedDialog):
 
     @property
     def _changes(self) -> "Sequence[Change]":
-        """The changes, none until they are read."""
         return self._review.changes if self._review is not None else ()
 
     @property
     def _applicable(self) -> tuple[str, ...]:
-        """The paths of the changes that can be applied."""
         return tuple(change.path for change in self._changes if not change.conflict)
 
     @property
     def _ticked(self) -> tuple[str, ...]:
-        """The paths of the changes to apply."""
         return tuple(path for path in self._applicable if (self._asked, path) not in self._unticked)
 
     @property
@@ -207,7 +204,6 @@ class ContainedScreen(GuardedDialog):
         self._redraw_diffs()
 
     def _redraw_diffs(self) -> None:
-        """Make the diffs in the colours of the theme, and show them."""
         self._diffs = coloured_diffs(self._changes, theme_of(self.app))
         self.show()
 

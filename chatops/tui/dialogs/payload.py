@@ -304,8 +304,8 @@ class PayloadView(ScrollView, can_focus=False):
         # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
         jumped = self._jumped or max(top, self._last_top) >= self._payload_lines
         skipped = [at for at in self._cautions if not self._seen_lines[at] and not top <= at < top + height]
-        tops = (top, top) if jumped else sorted((top, self._last_top))
-        self._mark_seen(tops[0], tops[1] + height)
+        highest, lowest = (top, top) if jumped else sorted((top, self._last_top))
+        self._mark_seen(highest, lowest + height)
         for at in skipped:
             self._seen_lines[at] = 0
         self._last_top, self._jumped = top, False

@@ -193,11 +193,10 @@ class Picker(Modal[str | None]):
     def _mark(self, at: int) -> None:
         """Put the sign of the highlighted row before row `at` only, so that it is not told by colour alone."""
         options = self.query_one(OptionList)
-        for place in {self._marked, at}:
-            if 0 <= place < len(self._shown):
-                options.replace_option_prompt_at_index(
-                    place, _choice_row(self._shown[place], self._colours, marked=place == at)
-                )
+        for index in {self._marked, at}:
+            if 0 <= index < len(self._shown):
+                row = _choice_row(self._shown[index], self._colours, marked=index == at)
+                options.replace_option_prompt_at_index(index, row)
         self._marked = at
 
     @property
@@ -242,7 +241,7 @@ class Picker(Modal[str | None]):
 
     def go_back(self) -> None:
         """Handle Esc: close the picker without a choice."""
-        self._return()
+        self._undo_moves()
         self.dismiss(None)
 
     def _fill(self, wanted: str) -> None:
@@ -276,16 +275,13 @@ class Picker(Modal[str | None]):
         return [choice for score, choice in scored if score > 0]
 
     def refill(self) -> None:
-        """List the choices again after they have changed.
-
-        The same one stays highlighted, or the one in its place if it is gone.
-        """
+        """List the choices again after they have changed. The same one stays highlighted, or the one in its place."""
         options, before = self.query_one(OptionList), self.highlighted_choice
-        place = options.highlighted or 0
+        index = options.highlighted or 0
         self._fill(self.query_one(Input).value.strip())
         kept = (at for at, choice in enumerate(self._shown) if before is not None and choice.key == before.key)
         if self._shown:
-            options.highlighted = next(kept, min(place, len(self._shown) - 1))
+            options.highlighted = next(kept, min(index, len(self._shown) - 1))
 
     def describe(self, choice: Choice) -> str:
         """Return what is shown of a choice while it is highlighted."""
@@ -302,14 +298,13 @@ class Picker(Modal[str | None]):
 
     @property
     def _colours(self) -> Mapping[str, str]:
-        """The colours of roles, which the app knows."""
         return getattr(self.app, "role_colours", {})
 
     def _preview(self, at: int) -> None:
         if at < len(self._shown):
             self.show_text(self.describe(self._shown[at]))
 
-    def _return(self) -> None:
+    def _undo_moves(self) -> None:
         """Undo what moving has shown: call `on_move` for the current choice."""
         current = next((choice for choice in self.choices if choice.current), None)
         if self._on_move is not None and current is not None:

@@ -146,20 +146,12 @@ class CommandPresenter:
     async def _perform_one(self, reply: Reply) -> None:
         if isinstance(reply, ShowText | ShowHelp | ShowStep | Choose | EditText):
             await self._sending.typing_paused(since=self._started)
+        if isinstance(reply, ShowReply):
+            await self._show(reply)
+            return
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case (
-                ShowText()
-                | ShowHelp()
-                | ShowChanges()
-                | ShowAllPending()
-                | ShowRights()
-                | ShowSession()
-                | FindText()
-                | ShowStep()
-            ):
-                await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
                 await self._switcher.context().workspace.user.save_theme(reply.name)
@@ -211,20 +203,20 @@ class CommandPresenter:
     def choose(self, reply: Choose) -> None:
         """Let the user choose, then carry out what the choice replies."""
 
-        async def chosen(key: str) -> None:
-            await self.perform(await reply.chosen(self._switcher.context(), key))
-
         def closed(key: str | None) -> None:
             if key is not None and key != reply.current:
-                self._background.start(partial(chosen, key), group="picked")
+                self._background.start(partial(self._perform_choice, reply, key), group="picked")
 
         self._screen.app.push_screen(reply.picker, closed)
+
+    async def _perform_choice(self, reply: Choose | ShowAllPending, key: str) -> None:
+        await self.perform(await reply.chosen(self._switcher.context(), key))
 
     def _show_all_pending(self, reply: ShowAllPending) -> None:
         from chatops.tui.dialogs.all_pending import AllPendingScreen
 
-        async def chosen(session_id: str) -> None:
-            await self.perform(await reply.chosen(self._switcher.context(), session_id))
+        def open_session(session_id: str) -> None:
+            self._background.start(partial(self._perform_choice, reply, session_id), group="picked")
 
         session = self._switcher.context().session
         screen = AllPendingScreen(
@@ -233,7 +225,7 @@ class CommandPresenter:
             self._screen.query_one(Composer),
             current=session.session_id,
             workspace=session.snapshot().workspace,
-            open_session=lambda session_id: self._background.start(partial(chosen, session_id), group="picked"),
+            open_session=open_session,
             unticked=self._unticked,
         )
         self._screen.app.push_screen(screen)
