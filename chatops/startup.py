@@ -6,13 +6,22 @@ milliseconds at a time, which delays the first request and is noticeable while t
 
 import contextlib
 import gc
+import os
+import signal
 import sys
+import termios
 from collections.abc import Iterator
 
 _SWITCH_S = 0.0005
 """Seconds for which a thread may keep the interpreter: a key waits no longer than that."""
 _THRESHOLDS = (20_000, 50, 1_000)
 """Of `gc.set_threshold`. Young objects are collected often enough to bound memory, old ones rarely."""
+
+_START = b"Starting"
+_LOCAL_MODES = 3
+"""The index of the local modes in the attributes of `termios`."""
+_HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
+"""Signals that would end or stop the process before the terminal is restored."""
 
 
 def pause_collector() -> None:
@@ -29,6 +38,35 @@ def without_module(name: str) -> Iterator[None]:
     finally:
         if sys.modules[name] is None:
             del sys.modules[name]
+
+
+@contextlib.contextmanager
+def show_start() -> Iterator[None]:
+    """Show on the terminal that the program starts, while its modules are imported. Nothing of the line stays.
+
+    Keys typed meanwhile are kept, but not shown: an Enter would leave the line on the screen.
+    """
+    try:
+        # A process in the background would be stopped here, and restore later what was the shell's.
+        before = termios.tcgetattr(0) if os.tcgetpgrp(0) == os.getpgrp() and os.isatty(2) else None
+    except (OSError, termios.error):
+        before = None
+    if before is None:
+        yield
+        return
+    silent = [*before]
+    silent[_LOCAL_MODES] &= ~termios.ECHO
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(0, termios.TCSANOW, silent)
+            os.write(2, b"\r" + _START)
+        yield
+    finally:
+        with contextlib.suppress(OSError, termios.error):
+            os.write(2, b"\r%s\r" % (b" " * len(_START)))
+            termios.tcsetattr(0, termios.TCSANOW, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
 
 def answer_keys_first() -> None:

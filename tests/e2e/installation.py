@@ -81,6 +81,7 @@ class Installation:
     def open(
         self,
         *arguments: str,
+        python: Sequence[str] = ("-m", "chatops"),
         env: dict[str, str] | None = None,
         cols: int = 110,
         rows: int = 36,
@@ -88,7 +89,7 @@ class Installation:
     ) -> "ChatTerminal":
         """The chat on a new terminal, which shows images if it is `kitty`."""
         env = {"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})}
-        started = [sys.executable, "-m", "chatops", *self.flags, *arguments]
+        started = [sys.executable, *python, *self.flags, *arguments]
         return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows, kitty=kitty)
 
     @contextmanager

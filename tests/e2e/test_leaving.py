@@ -1,6 +1,10 @@
 """Leaving, by choice or not: the terminal is as it was, nothing keeps running, what waits keeps waiting."""
 
+import os
+import re
+import signal
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,6 +19,56 @@ def assert_restored(terminal: Terminal) -> None:
     assert b"\x1b[?1049h" in terminal.raw, "the screen was never taken"
     assert terminal.left_on() == []
     assert "Traceback" not in terminal.text()
+
+
+HELD = """
+import sys
+class Held:
+    def find_spec(self, name, *rest):
+        if name == "chatops.commands.chat":
+            open("start", "rb", 0).read(1)  # Imports go on once the test writes to it.
+sys.meta_path.insert(0, Held())
+from chatops.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+Held = tuple[Terminal, Callable[[], object]]
+
+
+@pytest.fixture
+def held(installation: Installation) -> Iterator[Held]:
+    """The chat that has said that it starts, and what lets it import its screen."""
+    os.mkfifo(installation.workspace / "start")
+    pipe = os.open(installation.workspace / "start", os.O_RDWR)
+    with installation.open(python=("-c", HELD)) as terminal:
+        terminal.wait_for("Starting")
+        yield terminal, lambda: os.write(pipe, b"x")
+    os.close(pipe)
+
+
+def test_the_terminal_says_at_once_that_the_chat_starts_and_keeps_none_of_it(held: Held) -> None:
+    terminal, let_go = held
+    terminal.send("typed\rahead")
+    let_go()
+    terminal.wait_for(re.compile(r"^▌ typed$[\s\S]*^│ ahead +│", re.MULTILINE))
+    assert terminal.raw.partition(b"\x1b")[0] == b"\rStarting\r        \r"
+
+
+def test_a_chat_killed_while_it_starts_restores_the_terminal(held: Held) -> None:
+    terminal, let_go = held
+    os.kill(terminal.pid, signal.SIGTERM)
+    terminal.send("\x1a\r")
+    let_go()
+    assert terminal.wait_exit() == -signal.SIGTERM
+    assert (terminal.text().strip(), terminal.left_on()) == ("", [])
+
+
+def test_ctrl_c_while_the_chat_starts_restores_the_terminal(held: Held) -> None:
+    terminal, _ = held
+    terminal.press("ctrl+c")
+    assert terminal.wait_exit() == 130
+    assert (terminal.text().strip(), terminal.left_on()) == ("", [])
 
 
 @pytest.mark.fault("F10")
