@@ -26,7 +26,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -182,22 +182,22 @@ class Worker:
 
     async def _drive_if_possible(self, hint: Hint, *, new: bool) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
-        try:
-            opened = await in_thread(self._open_app, hint)
-            why = await in_thread(self._why_not_here, opened, hint)
-            if hint.workflow and not why:
-                role = await in_thread(self._role_of, opened, hint)
-                (await check_to_run(opened, opened.workflows().get(hint.workflow), role=role)).or_raise()
-        except StoreError:
-            raise
-        except ChatopsError as error:
-            opened, why = None, str(error).rstrip(".")
-        if opened is not None and not why and self._has_room(new=new):
-            task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
-            self._driving[hint.session_id] = task
-            return
-        if opened is not None:
-            await opened.aclose()
+        async with AsyncExitStack() as closing:
+            try:
+                opened = await in_thread(self._open_app, hint)
+                closing.push_async_callback(opened.aclose)
+                why = await in_thread(self._why_not_here, opened, hint)
+                if hint.workflow and not why:
+                    role = await in_thread(self._role_of, opened, hint)
+                    (await check_to_run(opened, opened.workflows().get(hint.workflow), role=role)).or_raise()
+                if not why and self._has_room(new=new):
+                    closing.pop_all()  # the task closes it
+                    task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
+                    self._driving[hint.session_id] = task
+            except StoreError:
+                raise
+            except ChatopsError as error:
+                why = str(error).rstrip(".")
         if why:
             self._refuse(hint, why)
 
