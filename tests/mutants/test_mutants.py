@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         promise="an approval lets nothing run in a copy of the store",
         file="engine/recovery.py",
-        before="as status if copied and calls.may_have_run_elsewhere(draft, index):",
+        before="as status if calls.may_have_run_elsewhere(draft, index):",
         after="as status if False:",
     ),
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         promise="a reply cut off is not sent again in its own turn",
         file="engine/rounds.py",
-        before=" if at < asked or not _is_broken_off(m)]",
+        before=" if at < last_user_message or not _is_broken_off(m)]",
         after="]",
     ),
     Mutant(
