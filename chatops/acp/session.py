@@ -326,7 +326,6 @@ class EditorSession:
         self._spawn(self._catch_up())
 
     async def _wait_until_shown(self) -> None:
-        """Wait until everything so far was shown."""
         done = asyncio.Event()
         self._to_show.put_nowait(done)
         await done.wait()

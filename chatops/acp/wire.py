@@ -129,7 +129,8 @@ class Editor:
             f"allow-{mark}": ("allow", "Allow once", "allow_once"),
         }
         options = [
-            schema.PermissionOption(option_id=id, name=name, kind=kind) for id, (_, name, kind) in offers.items()
+            schema.PermissionOption(option_id=option_id, name=label, kind=kind)
+            for option_id, (_, label, kind) in offers.items()
         ]
         call = schema.ToolCallUpdate(**_call_fields(card))
         try:
@@ -184,9 +185,7 @@ class Agent:
     """The methods that an editor calls."""
 
     def __init__(self, app: App, stdio: Stdio, *, too_broad: Callable[[str], str]) -> None:
-        """Create it over an application that lists sessions. `too_broad` returns what a folder is if it is too broad to
-        be opened, such as the home folder, else an empty text.
-        """
+        """`app` lists sessions. `too_broad` returns what a folder is that is too broad to open; empty for others."""
         self._app, self._stdio, self._too_broad = app, stdio, too_broad
         self._client = ""
         self._has_forms = False
@@ -410,7 +409,7 @@ def _real_path(path: str) -> Path:
 
 
 def _message_text(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], FileRef]) -> str:
-    """Return a prompt as a message, in which ``@path`` attaches a file."""
+    """Return a prompt as a message, in which ``@path``, with a space on each side, attaches a file."""
     parts: list[str] = []
     for block in blocks:
         match block:

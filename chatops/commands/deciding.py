@@ -247,8 +247,7 @@ def _say_decided_before(calls: PendingCalls, queued: PendingCallRow) -> int:
     """Print the decision that came first, and return exit code 1."""
     view = screen()
     call = queued.pending.call.id
-    view.say(
-        f"{calls.decided(queued.session_id, call) or f'{call} has been decided already.'} The first decision counts."
-    )
+    first = calls.decided(queued.session_id, call) or f"{call} has been decided already."
+    view.say(f"{first} The first decision counts.")
     view.say(f"To continue: {calls.way_to_continue(queued)}")
     return 1

@@ -205,8 +205,6 @@ def _login(arguments: Namespace) -> int:
 
 
 def _check(arguments: Namespace) -> int:
-    """Connect to a server and print its state, with what it says of its tools."""
-
     async def work(opened: App) -> int:
         status = await _show_state(opened, arguments)
         descriptions = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}

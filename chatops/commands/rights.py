@@ -209,7 +209,6 @@ def _check_file(file: Path, arguments: Namespace) -> int:
 
 
 def _how_to_load(file: Path, data: bytes, paths: Paths) -> str:
-    """Return what is left to do until chatops loads the file."""
     if file.parent != paths.tools.resolve():
         return f"Copy it to {paths.tools}"
     if _is_trusted(file, data, paths):
@@ -234,7 +233,6 @@ def _confirm_run(file: Path) -> bool:
 
 
 def _print_description(spec: ToolSpec) -> None:
-    """Print name, description and arguments of a tool."""
     rows = [
         (parameter.name, parameter.type, "" if parameter.required else "optional", parameter.about)
         for parameter in parameters(spec)
@@ -285,15 +283,15 @@ def policy(arguments: Namespace) -> int:
 
 
 def _matrix(opened: App, arguments: Namespace) -> int:
-    """Print the verdict on each tool in each role."""
     rules = tuple(row.rule for row in opened.rules(None))
     matrix = rights_matrix(opened, _grant_for(opened, arguments), remembered=rules)
     rows: list[tuple[str, ...]] = []
     values: list[JsonValue] = []
     for tool in matrix.tools:
-        judged = {role: matrix.judged(tool, role) for role in matrix.grants}
-        verdicts = {role: cell.verdict.value if cell else "error" for role, cell in judged.items()}
-        why = {role: {"layer": cell.reason, **_place_json(opened, cell)} for role, cell in judged.items() if cell}
+        by_role = {role: matrix.judged(tool, role) for role in matrix.grants}
+        verdicts = {role: judged.verdict.value if judged else "error" for role, judged in by_role.items()}
+        sound = {role: judged for role, judged in by_role.items() if judged}
+        why = {role: {"layer": judged.reason, **_place_json(opened, judged)} for role, judged in sound.items()}
         rows.append((tool, *verdicts.values()))
         values.append({"tool": tool, "verdicts": dict(verdicts), "why": dict(why)})
     notes = [f"Your access level here: {matrix.level}. Why: chatops policy explain --role ROLE TOOL"]

@@ -87,7 +87,6 @@ def _run(arguments: Namespace) -> int:
 
 
 async def _resume_run(opened: App, arguments: Namespace) -> int:
-    """Resume a run, with the user's review if the flags give one."""
     view = screen()
     review, chosen = _review_from(arguments), _chosen_attempt(arguments)
     # `chatops resume` calls it a session.
@@ -258,12 +257,8 @@ def _show_definition(opened: App, definition: Definition, arguments: Namespace) 
     view = screen()
     checked = check_here(opened, definition, role=opened.loaded.registry.default_role)
     if arguments.output_format == "json":
-        value = {
-            **fields_json(definition.spec),
-            "errors": list(checked.errors),
-            "warnings": list(checked.warnings),
-        }
-        view.json(value)
+        problems = {"errors": list(checked.errors), "warnings": list(checked.warnings)}
+        view.json({**fields_json(definition.spec), **problems})
         return 0
     view.answer(_definition_text(definition.spec))
     for problem in (*checked.errors, *checked.warnings):

@@ -103,11 +103,11 @@ def _read_triple_quoted(text: str, start: int) -> tuple[str, int]:
         end = text.find(quotes, end)
         if end < 0:
             raise UnreadableValueError("the text ends before its closing quotes", start, cut=True)
-        before = end
-        while text[before - 1] == "\\" and before > start + 3:
-            before -= 1
+        backslashes = end
+        while text[backslashes - 1] == "\\" and backslashes > start + 3:
+            backslashes -= 1
         # Pairs of backslashes escape each other; one more escapes the quote.
-        if (end - before) % 2 == 0:
+        if (end - backslashes) % 2 == 0:
             return text[start + 3 : end], end + 3
         end += 1
 

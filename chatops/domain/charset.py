@@ -11,7 +11,7 @@ from types import MappingProxyType
 SPELLED = "chatops.spelled"
 """Name of the error handler that `register_spelling` registers, for ``str.encode`` and text streams."""
 _EXACT = "chatops.exact"
-"""The same for `with_code_points`."""
+"""Name of the error handler of `with_code_points`."""
 _CONTROLS = {0x2400 + code: code for code in range(0x20)} | {0x2421: 0x7F}
 """Code points of the pictures of control characters (U+2400 to U+2421), with the controls that they show."""
 

@@ -202,7 +202,7 @@ class ProgressPrinter:
     """
 
     def __init__(self, screen: Screen, *, turn: Callable[[], TurnState | None]) -> None:
-        """Create the progress printer. `turn` returns the current turn as committed."""
+        """`turn` returns the current turn as committed."""
         self._screen = screen
         self._turn = turn
         self._steps: tuple[str, ...] = ()
@@ -246,8 +246,7 @@ class ProgressPrinter:
             case TurnFinished(usage=usage):
                 self._spent = total(self._spent, usage)
             case event:
-                line = _tool_line(event)
-                if line:
+                if line := _tool_line(event):
                     self._screen.say(line)
 
     def _enter_step(self, step: int) -> None:
@@ -411,8 +410,7 @@ class Tree:
     def _close_node(self, line: EventLine, node_id: str, at: float) -> EventLine:
         node = self._open.pop(node_id, None)
         started = min(node.at, at) if node else at
-        measured = line.get("duration_ms")
-        duration = measured if measured else round(max(0.0, at - started) * 1000)
+        duration = line.get("duration_ms") or round(max(0.0, at - started) * 1000)
         return {**line, "started_at": started, "duration_ms": duration}
 
 

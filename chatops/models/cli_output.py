@@ -65,7 +65,7 @@ class PlainReader:
         yield {"content": text}
 
     def end(self, end: CliEnd, *, name: str) -> Iterator[Delta]:
-        """Check how the program ended. Raises EngineError if that is not an answer."""
+        """Yield nothing. Raises EngineError if the program has not answered."""
         if end.code != 0 or not self._started:
             raise _no_answer(end, name=name)
         return iter(())

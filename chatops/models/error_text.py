@@ -97,12 +97,11 @@ def error_of_body(body: bytes) -> ServerError:
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
-        return ServerError(message=plain_line(text))
+        value = None
     if isinstance(value, list) and value:
         value = value[0]
-    if isinstance(value, dict):
-        return error_of_object(value) or ServerError(message=plain_line(text))
-    return ServerError(message=plain_line(text))
+    found = error_of_object(value) if isinstance(value, dict) else None
+    return found or ServerError(message=plain_line(text))
 
 
 def error_of_object(body: JsonObject) -> ServerError | None:

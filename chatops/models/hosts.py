@@ -115,11 +115,8 @@ def root_of(url: str) -> str:
 def split_url(url: str, *, name: str = "") -> SplitResult:
     """Return the parts of a web address. A missing scheme is http for this machine, else https."""
     text = url.strip()
-    whose = (
-        f"The api_url of model {name!r}, {without_secrets(text)!r},"
-        if name
-        else f"The address {without_secrets(text)!r}"
-    )
+    shown = repr(without_secrets(text))
+    subject = f"The api_url of model {name!r}, {shown}," if name else f"The address {shown}"
     advice = "Write it as http://HOST:PORT/v1 or https://HOST/v1."
     if "://" not in text:
         bare = text.partition("/")[0]
@@ -129,11 +126,11 @@ def split_url(url: str, *, name: str = "") -> SplitResult:
         parts = urlsplit(text)
         _ = parts.port  # Raises for a port that is no number.
     except ValueError:
-        raise ConfigError(f"{whose} is not a web address.", advice=advice) from None
+        raise ConfigError(f"{subject} is not a web address.", advice=advice) from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"{whose} is not a web address.", advice=advice)
+        raise ConfigError(f"{subject} is not a web address.", advice=advice)
     if any(char.isspace() or not char.isprintable() for char in text):
-        raise ConfigError(f"{whose} has white space or control characters in it.", advice=advice)
+        raise ConfigError(f"{subject} has white space or control characters in it.", advice=advice)
     return parts
 
 

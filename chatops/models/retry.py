@@ -64,7 +64,7 @@ class AttemptFailure:
     again: bool = False
     """True if the same request may succeed a little later."""
     after_s: float | None = None
-    """Pause in seconds that the server asked for."""
+    """Pause in seconds that the server asked for; None if it asked for none."""
     remedy: Remedy | None = None
     """Change with which to ask again at once."""
 
@@ -120,6 +120,6 @@ def in_words(seconds: float) -> str:
         return f"{seconds:.1g} s"
     if seconds < 90:
         return f"{seconds:.0f} s"
-    if seconds < 3570:
+    if seconds < 3570:  # A longer one would be rounded to 60 min.
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.0f} h"

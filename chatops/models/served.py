@@ -121,14 +121,14 @@ def _first_of(*values: object) -> int | None:
 
 def _generates_text(name: str, item: JsonObject, info: JsonObject) -> bool:
     kind = as_text(info.get("mode")) or as_text(item.get("mode")) or as_text(item.get("type"))
-    gives = as_list(as_object(item.get("architecture")).get("output_modalities"))
+    modalities = as_list(as_object(item.get("architecture")).get("output_modalities"))
     families = [as_text(family) for family in as_list(as_object(item.get("details")).get("families"))]
     if kind in _WITHOUT_TEXT:
         return False
     if kind in _WITH_TEXT:
         return True
-    if gives:
-        return "text" in gives
+    if modalities:
+        return "text" in modalities
     return not (_EMBEDS_BY_NAME.search(name) or any(family.endswith("bert") for family in families))
 
 

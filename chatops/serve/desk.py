@@ -144,8 +144,8 @@ class Desk:
         """Start jobs that were decided and not started: the program that decided died, or lacked what this one has."""
         store = self._app.store
         for job in self._jobs():
-            is_waiting = job.state is JobState.NOT_STARTED and job.lease is None
-            if is_waiting and why_not_here(store, job.row) is None:
+            is_unowned = job.state is JobState.NOT_STARTED and job.lease is None
+            if is_unowned and why_not_here(store, job.row) is None:
                 log.info("a decided job is started: %s", start_if_job(store, job.id))
 
     def _jobs(self) -> list[Job]:
@@ -168,13 +168,13 @@ class Desk:
             except (ToolFailedError, OSError) as error:
                 blocked = blocked or f"The changes cannot be shown: {error}"
         page = call_page(pending, review, may_decide=not blocked and row.decided is None)
-        now = (pending.digest, pending.denial, row.decided, blocked, review)
+        shown = (pending.digest, pending.denial, row.decided, blocked, review)
         decided = self._calls.decided(row.session_id, pending.call.id) if row.decided is not None else ""
         then = self._then.get(call_id, "") or f"To continue it: {self._calls.way_to_continue(row)}"
         return ShownCall(
             id=call_id,
             digest=pending.digest,
-            state=hashlib.sha256(repr(now).encode()).hexdigest()[:16],
+            state=hashlib.sha256(repr(shown).encode()).hexdigest()[:16],
             listed=self._list_call(row),
             page=page,
             decided=decided,

@@ -148,14 +148,9 @@ def _tick_boxes(review: "ContainedReview") -> dict[str, str]:
 
 def _page_answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator[Answer]:
     """Yield the answers of the page, in the words of the dialog's keys."""
-    is_contained = pending.call.name == CONTAINED_APPLY
-    can_apply = review is None or any(not change.conflict for change in review.changes)
-    can_run = pending.denial is None and can_apply
-    undo, apply = "Undo these changes", "Apply all changes"
-    if review is not None and _tick_boxes(review):
-        undo, apply = "Undo the ticked changes", "Apply the ticked changes"
+    may_run = pending.denial is None
     if pending.reason is AskReason.BUDGET:
-        if pending.denial is None:
+        if may_run:
             yield Answer(name="approve", label="Go on", runs=True)
         yield Answer(name="deny", label="End the turn")
         return
@@ -164,18 +159,17 @@ def _page_answers(pending: PendingCall, review: "ContainedReview | None") -> Ite
         yield Answer(name="deny", label="Tell the model it is unknown")
         yield Answer(name="reason", label="Tell it, with a note", reason="Note to the model")
         return
-    if is_contained and is_undo(pending.call.arguments):
-        if can_run:
-            yield Answer(name="approve", label=undo, runs=True)
-        yield Answer(name="deny", label="Leave them applied")
+    if pending.call.name == CONTAINED_APPLY:
+        undoes = is_undo(pending.call.arguments)
+        conflicts_everywhere = review is not None and all(change.conflict for change in review.changes)
+        if may_run and not conflicts_everywhere:
+            which = "the ticked" if review is not None and _tick_boxes(review) else "these" if undoes else "all"
+            yield Answer(name="approve", label=f"{'Undo' if undoes else 'Apply'} {which} changes", runs=True)
+        yield Answer(name="deny", label="Leave them applied" if undoes else "Discard all")
+        if not undoes:
+            yield Answer(name="send_back", label="Send back with a reason", reason="Reason for the model")
         return
-    if is_contained:
-        if can_run:
-            yield Answer(name="approve", label=apply, runs=True)
-        yield Answer(name="deny", label="Discard all")
-        yield Answer(name="send_back", label="Send back with a reason", reason="Reason for the model")
-        return
-    if pending.denial is None:
+    if may_run:
         yield Answer(name="approve", label="Approve once", runs=True)
     yield Answer(name="deny", label="Deny")
     yield Answer(name="reason", label="Deny with a reason", reason="Reason for the model")
