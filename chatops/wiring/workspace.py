@@ -31,6 +31,7 @@ from chatops.policy.summary import rights_in_words
 from chatops.runtime.view import SessionView
 from chatops.sandbox.process import clean_environment
 from chatops.store.session_files import SessionFiles, can_be_opened
+from chatops.toolkit.counting import count_work
 from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
@@ -190,7 +191,10 @@ class Workspace:
     async def model_problem(self, name: str) -> str:
         """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""
         spec = self._app.rights.model(name)
-        return "" if spec is None or model_problem(spec) else (await self._ask_server(spec)).missing
+        if spec is None or model_problem(spec):
+            return ""
+        with count_work("asking the model's server"):
+            return (await self._ask_server(spec)).missing
 
     def personas(self) -> Sequence[tuple[str, str]]:
         """Return the names of the available personas, each with its description."""

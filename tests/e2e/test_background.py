@@ -38,7 +38,7 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         assert "Handing over" not in terminal.text() and "/takeover" not in terminal.text()
         terminal.press("ctrl+g")
         terminal.decide("a")
-        terminal.wait_for("the turn continues in the background")
+        terminal.wait_for("the model replies in the background; its text comes at the end")
         ends.set()
         terminal.wait_for(DONE)
         terminal.wait_for("The turn in the background is over. F2 or your next message opens the session here.")

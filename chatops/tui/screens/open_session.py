@@ -48,14 +48,19 @@ class OpenSession:
     def elsewhere(self, snapshot: "Snapshot") -> str:
         """Return where its turn runs if another process executes it; empty if none does.
 
-        That process may not have taken the decisions yet that were made here.
+        That process may not have taken the decisions yet that were made here. Only it has the text of a reply until
+        that is stored.
         """
         from chatops.domain.events import TurnStatus  # the first paint does without it
+        from chatops.engine.state import AwaitingModel
 
         decided = snapshot.status is TurnStatus.PAUSED and not snapshot.pending
         if self.follower is None or not self.follower.is_executed or not (snapshot.runs or decided):
             return ""
-        return "the turn continues in the background" if self.follower.is_job else "the turn runs in another window"
+        where = "in the background" if self.follower.is_job else "in another window"
+        if self.session.state is not None and isinstance(self.session.state.phase, AwaitingModel):
+            return f"the model replies {where}; its text comes at the end"
+        return f"the turn continues {where}"
 
     def owned(self, refused: str) -> "Session":
         """Return the session if this process owns it. Raises SessionHeldError, which begins with `refused`."""
