@@ -24,7 +24,7 @@ _MIN_SHADED = 40
 def diff_lines(
     diff: str, *, name: str, width: int, theme: BlockTheme, most: int, whole: bool
 ) -> tuple[list[Text], int]:
-    """Return the lines of a diff, at most `most`, and how many changed lines are among them.
+    """Return the lines of a diff, at most `most`, and how many changed lines are among them to their end.
 
     `name` is the path of the file, whose language decides the colours. With `whole`, long lines are broken, else cut.
     """
@@ -41,12 +41,14 @@ def diff_lines(
     ]
     longest = max((cell_len(part.plain) for _, parts in drawn for part in parts), default=0)
     shaded = min(width, max(_MIN_SHADED, longest + digits + _CELLS_OF_SIGN + 2))
-    lines = [
-        _diff_line(row, part, first=index == 0, digits=digits, width=shaded, theme=theme)
-        for row, parts in drawn
-        for index, part in enumerate(parts)
-    ]
-    return lines[:most], sum(row.sign in ("+", "-") for row in rows)
+    lines: list[Text] = []
+    changed = 0
+    for row, parts in drawn:
+        for index, part in enumerate(parts):
+            lines.append(_diff_line(row, part, first=index == 0, digits=digits, width=shaded, theme=theme))
+        # A line whose last parts are left out is not shown.
+        changed += row.sign in ("+", "-") and len(lines) <= most
+    return lines[:most], changed
 
 
 def _mark_changes(rows: list[DiffRow]) -> list[DiffRow]:

@@ -148,6 +148,13 @@ def test_the_change_of_a_file_is_bounded_and_says_how_much_is_left_out() -> None
     assert any("change (the first 400 lines of 900):" in line.plain for line in opened)
 
 
+def test_a_change_with_long_lines_says_how_much_is_left_out_too() -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -0,0 +1,300 @@\n" + f"+{'x' * 400}\n" * 300
+    block = card("c", "", outcome=Outcome.SUCCESS, tool="file_write", arguments='{"path":"x"}', diff=diff, added=300)
+    opened = card_lines(block, width=80, theme=PLAIN, expanded=True)
+    assert any("change (the first 66 lines of 300):" in line.plain for line in opened)
+
+
 def test_the_last_output_of_a_running_program_is_shown_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     block = card("c", "npm test", CardStatus.RUNNING, output="1\n2\n3\n4\n5\n6\n10 %\r20 %\n", started_at=100.0)
     monkeypatch.setattr(card_module, "clock", lambda: 100.9)
