@@ -192,7 +192,7 @@ class SwitchRole:
 
 @frozen_dataclass
 class NarrowGrant:
-    """Rights were taken away while the turn runs."""
+    """Rights were taken away while the turn runs. A field that is left out takes nothing away."""
 
     layers: tuple[Layer, ...]
     answers: tuple[ApprovalRule, ...] | None = None

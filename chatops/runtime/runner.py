@@ -184,7 +184,7 @@ class Runner:
         self._performer = performer
 
     def deliver(self, event: Input) -> None:
-        """Put an input at the end of the inbox."""
+        """Put an input at the end of the inbox, and do not wait for it."""
         if self.taken_over is not None:
             return
         self._put(_QueuedInput(event=event))
@@ -194,7 +194,7 @@ class Runner:
         return await self._enqueue(event, keep=True)
 
     async def take_or_fail(self, event: Input) -> bool:
-        """Take an input that is void if it cannot be stored. Raises StoreError in that case."""
+        """Take an input that is void if it cannot be stored; `take` keeps it for later. Raises StoreError then."""
         return await self._enqueue(event, keep=False)
 
     async def _enqueue(self, event: Input, *, keep: bool) -> bool:

@@ -63,6 +63,7 @@ class Session(SessionView):
         super().__init__(services)
         self._source = self._turns = Turns(services, self._bus, info, settings)
         self._runner = self._turns.runner
+        """Takes inputs in order: `deliver` does not wait, `take` waits, `take_or_fail` raises if one is not stored."""
         self._deferred: list[str] = []
         """Notices to publish as soon as a UI listens."""
         self.queue = MessageQueue(self._turns, services, self._bus)
@@ -72,7 +73,7 @@ class Session(SessionView):
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[SessionSettings, Grant] | None = None
-        """The settings, and the grant under the registry in force, while a changed file is not; else None."""
+        """While a changed registry file waits for /reload: settings and grant without it, to say then what differs."""
 
     # State
 
@@ -170,7 +171,7 @@ class Session(SessionView):
             await self._turns.start_child(info, make, budget=budget)
 
     def count_siblings(self, children: tuple[RoundRecord, ...]) -> None:
-        """Count what other children have spent against the budget of this one's turn, from its next request on."""
+        """Count what siblings, the caller's other `children`, spent against this turn's budget, from its next request."""
         state = self.state
         if state is not None and not isinstance(state.phase, Finished) and state.spending.beside != children:
             self._runner.deliver(SpentBeside(children=children))
@@ -249,8 +250,8 @@ class Session(SessionView):
         self._runner.continue_here()
 
     async def let_go(self, why: ConflictError) -> None:
-        """Release the session, which is quiet, to whichever process continues it. `why` is what the user is told."""
-        await self._turns.let_go(None, why=why)
+        """Release the session, which is quiet, to whichever process takes it next. `why` is what the user is told."""
+        await self._turns.let_go(by=None, why=why)
 
     async def settle(self) -> TurnState | None:
         """Wait until the turn is paused or finished, and return it."""
@@ -289,6 +290,7 @@ class Session(SessionView):
         """Put `settings` in force, with a divider in the transcript. A new role becomes this workspace's last used one.
 
         The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
+        With no unfinished turn, there is none unless role, models or tools change: another persona alone makes none.
 
         Raises SessionBusyError in a run, ConfigError for an unknown name, ConflictError, StoreError.
         """
@@ -438,7 +440,7 @@ class Session(SessionView):
         )
 
     def _remember_replaced(self) -> None:
-        """Keep the grant in force until the user reloads the registry, to say then what has changed."""
+        """Keep the grant without a changed registry file until the user reloads it, see `_replaced`."""
         with suppress(ConfigError):
             if (change := self.settings.change(self._services.rights)) is None:
                 self._replaced = None
@@ -475,12 +477,13 @@ class Session(SessionView):
     # For `runtime.workflow`, while a run determines the turns
 
     def bind_to_run(self, workflow: str, settings: SessionSettings) -> None:
-        """Let a run of `workflow` determine the next turn from now on. An unfinished turn belongs to `settings`."""
+        """Let a run of `workflow` determine the turns from now on. `settings` are those of its current step."""
         self._turns.workflow = workflow
+        # No grant yet: a run also opens if its step's role is gone. It is made when a turn begins or is resumed.
         self._turns.settings = settings
 
     async def release_from_run(self, settings: SessionSettings) -> None:
-        """Undo `bind_to_run`: the session is a chat under `settings` again, and queued messages are sent."""
+        """Undo `bind_to_run`: be a chat under `settings` again, and send queued messages. Raises ConfigError."""
         self._turns.workflow = ""
         self._turns.settings, self._turns.grant = settings, settings.grant(self._services.rights)
         await self.queue.send()
@@ -549,7 +552,8 @@ async def open_session(
         if info.unfinished_run is not None:
             run = await services.worker(services.store.load_run, info.id)
             session.bind_to_run(run.spec.name, settings.at_step(run))
-        # With no user at the screen, an unfinished turn refuses the prompt, so nothing may change before that check.
+        # With no user at the screen, `headless.run.ask` refuses its prompt if a turn is unfinished. The settings given
+        # with that prompt must not count either.
         wanted = replace(settings, role=role or stored, model_pin=model_pin or settings.model_pin)
         if wanted != settings and (services.attended or not session.unfinished):
             await session.change_settings(wanted)

@@ -442,7 +442,7 @@ class Turns:
     async def let_go(self, by: Holder | None, *, why: ConflictError | None = None) -> None:
         """Stop what runs here, since the stored session now belongs to the other process.
 
-        With `why`, this process leaves it of its own accord, and `why` is what the user is told.
+        With `why`, this process leaves it of its own accord, and `why` is what the user is told; `by` is None then.
         """
         async with self.submitting, self._handover_lock:
             if self.closed:

@@ -7,6 +7,9 @@ it has another generation: a random number that the file system draws with each 
 copy, no earlier approval lets anything run, because the approved work may have been done where the copy comes from, and
 no remembered rule answers.
 
+A file that chatops itself makes to replace a damaged or deleted one is no copy: it names the one that it stands for.
+Processes that still have that one open look for the name, and use the new file from then on.
+
 Not every file system tells the generation, and an unknown one counts as equal. Not recognised are a file that was
 overwritten in place (``cp`` onto it), or restored with the whole disk. A file system that gives files new numbers
 (``vfat``, some network drives) makes a store look like a copy, and approved calls ask again.
@@ -49,7 +52,8 @@ Inode = tuple[int, int]
 """Device and inode of a file, independent of its name."""
 
 OPEN_HERE: Counter[Inode | None] = Counter()
-"""Files that stores of this process have open. Closing such a file once more would drop SQLite's locks on it."""
+"""How many stores of this process have each file open. SQLite alone may open such a file here: whoever else closes it
+drops SQLite's locks on it."""
 
 
 @frozen_dataclass

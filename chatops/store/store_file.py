@@ -31,7 +31,7 @@ class StoreFile(Connection):
     """The open file of a user's store."""
 
     def __init__(self, path: Path, *, memory: Connection | None = None) -> None:
-        """Open the file, or create it. With `memory`, these rows stand for a file that is not opened yet.
+        """Open the file, or create it. With `memory`, use its rows: the file is not opened yet.
 
         What can be read of a damaged file is copied into a new one. The damaged file is quarantined, and `notices` says
         so.
@@ -62,6 +62,7 @@ class StoreFile(Connection):
     def _continue_with(self, other: StoreFile) -> None:
         """Use the file that `other` has open, and which is only used here from now on."""
         self._switch_to(replace(other._opened, notices=tuple(other.notices)))
+        # Counted twice now, for `other` too. That one is not closed: its connection is in use here.
         OPEN_HERE[other._opened.file] -= 1
         self.unsaved = ""
 
@@ -115,7 +116,7 @@ class StoreFile(Connection):
                 notice = self._recover_name()
         except OSError as error:
             raise refused_by_the_system(error, path=self.path) from error
-        if not self.unsaved:
+        if not self.unsaved:  # Set by `_recover_name` if the rows continue in memory: then there is no file to open.
             self._switch_to(open_file(self.path))
         log.warning("%s", notice)
         self.notices.append(notice)
@@ -141,7 +142,7 @@ class StoreFile(Connection):
         )
 
     def _is_successor_in_place(self) -> bool:
-        """Return True if another process has put a repaired or newly written store at the path of this one."""
+        """Return True if another process has put a store that stands for this one at its path."""
         identity = self._opened.identity
         if identity is None or inode_of(self.path) in (None, self._opened.file):
             return False
@@ -169,7 +170,7 @@ class StoreFile(Connection):
 
     def _continue_in_memory(self, kept: Path) -> None:
         with closing(connect(kept)) as raw:
-            disown(raw)
+            disown(raw)  # What is approved in it may be done here.
         memory = connect(":memory:")
         self._raw.backup(memory)
         self._raw.close()

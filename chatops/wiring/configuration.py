@@ -43,7 +43,7 @@ class Configuration:
     broken: str = ""
     """Why a changed file cannot be used, and what is in force instead; empty if it can."""
     access_cap: AccessLevel | None = None
-    """The highest level that command line and site permit; None: any."""
+    """The lower of the command line's level and `Loaded.access_cap`, set if a broken file is replaced; None: no cap."""
     own_folders: tuple[Path, ...] = ()
     """The application's own folders, which no tool may touch."""
     registry_files: tuple[Path, ...] = ()
@@ -108,10 +108,11 @@ class ConfigurationFiles:
         access: AccessLevel | None = None,
         on_change: Callable[[Sequence[str]], None],
     ) -> None:
-        """Read registries and trust. `registry`, `environ` and `by_name` as in `load_registry`.
+        """Read registries and trust. `registry` is the file that the command line names; None: see `load_registry`.
 
         `roles` exist where the user's registry has none of their name, with the models of the default role. `access`
-        is the command line's level. `on_change` is called when a file has changed, with notices for the user.
+        is the command line's level. `on_change` is called when a file has changed, with notices for the user. If
+        `by_name`, sentences about the registry name it without its folders.
 
         Raises ConfigError.
         """
@@ -145,10 +146,10 @@ class ConfigurationFiles:
 
     def look(self) -> None:
         """Reread files that have changed. Does nothing while another thread is doing this."""
-        notices = self._reread_registries()
+        notices = self._reread_registries()  # None: nothing has changed. Empty: something has, without a notice.
         try:
             if self.trust.reread_record():
-                notices = notices or ()  # A change to tell the sessions of, even without a notice.
+                notices = notices or ()
         except ConfigError as error:
             notices = (*(notices or ()), error.full)
         if notices is not None:
@@ -187,7 +188,7 @@ class ConfigurationFiles:
         return skills
 
     def trust_notices(self, *, asks: bool) -> tuple[str, ...]:
-        """Return what is not trusted. `asks`: a chat asks about what is not trusted yet, which says more."""
+        """Return what is not trusted; nothing if a chat (`asks`) asks about it, as its question says more."""
         kinds = (self.own_tools, self.trust)
         asked = asks and any(kind.question.is_open for kind in kinds)
         return () if asked else tuple(notice for kind in kinds for notice in kind.notices())
@@ -261,6 +262,7 @@ def _keys_of(registry: Registry, environ: Mapping[str, str]) -> Iterator[str]:
         for name, text in given:
             yield from _secret_words(text, environ) if SECRET_NAME.search(name) else ()
     for server in registry.servers:
+        # Not SECRET_NAME, as for headers: it is found in GIT_AUTHOR_NAME too, whose value would be masked as a key.
         for name, text in server.env:
             yield from _secret_words(text, environ) if looks_secret(name) else ()
     yield from (model.key.literal for model in models)
