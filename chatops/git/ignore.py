@@ -25,7 +25,7 @@ _MAX_BYTES = 100_000
 _MAX_PATH = 1_000
 """Maximum number of characters of a path that is matched."""
 _MATCH_S = 2.0
-"""Seconds of a walk after which slow patterns are no longer matched."""
+"""Seconds of a walk after which no slow pattern is matched. A path that comes to one is not ignored."""
 _STARS = re.compile(r"\*+")
 
 
@@ -51,6 +51,7 @@ class GitIgnore:
         self._until = time.monotonic() + _MATCH_S
         self._rules: dict[str, tuple[_Rule, ...]] = {}
         self._top = ""
+        """The highest folder whose rules count."""
         parts = [part for part in start.split("/") if part not in ("", ".")]
         folders = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
         if any(self.ignores(f"{folder}/") for folder in folders):
@@ -69,7 +70,7 @@ class GitIgnore:
             below = path[len(folder) + 1 :] if folder else path
             for rule in rules:
                 if rule.slow and time.monotonic() > self._until:
-                    return False
+                    return False  # Nor by the rules that follow: this one may be an exception from them.
                 if rule.match(name if rule.by_name else below):
                     return rule.ignores
             if folder == self._top:
@@ -103,6 +104,7 @@ def _read_rules(root: str, folder: str) -> tuple[_Rule, ...]:
             expression = getattr(pattern, "regex", None)
             if expression is not None and pattern.include is not None:
                 by_name = "/" not in written.rstrip().rstrip("/")
+                # A path may be much longer than a name, so that even one star may take long.
                 slow = stars == _MAX_STARS or not by_name
                 rules.append(_Rule(pattern.include, by_name, slow, expression.match))
     return tuple(reversed(rules))

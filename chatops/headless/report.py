@@ -70,7 +70,7 @@ class Report:
     session_id: str
     role: str
     status: TurnStatus
-    """A run that waits for a review is paused, too."""
+    """A run that waits for a review is paused, too, but has failed if no model answered."""
     answer: str
     calls: tuple[CallReport, ...]
     usage: Usage | None
@@ -157,11 +157,10 @@ def _turn_reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError 
 def _call_reports(state: TurnState) -> tuple[CallReport, ...]:
     results = (message for message in state.messages if isinstance(message, ToolMessage))
     # A placeholder for the lost result of an earlier turn is not a call of this turn.
-    finished = [_call_report(message) for message in results if not is_stand_in(message)]
-    reported = {call.id for call in finished}
+    finished = (_call_report(message) for message in results if not is_stand_in(message))
     phase = state.phase
     current: Sequence[CallState] = phase.calls if isinstance(phase, InRound | Stopping) else ()
-    return (*finished, *(_current_report(call) for call in current if call.call.id not in reported))
+    return (*finished, *map(_current_report, current))
 
 
 def _call_report(message: ToolMessage) -> CallReport:
@@ -298,6 +297,7 @@ def reasoning_of(run: WorkflowState, step: int, turns: Sequence[TurnState]) -> s
     from chatops.tools.answers import read_answer  # slow to import, and only runs need it
 
     texts = (message.text for message in reversed(turn.messages) if isinstance(message, AssistantMessage))
+    # Beside a result. In an object without one, `reasoning` may be a part of the answer itself.
     answer = json_or_text(read_answer(next(texts, ""), schema="").value)
     reasoning = answer.get("reasoning") if isinstance(answer, Mapping) and "result" in answer else None
     return reasoning if isinstance(reasoning, str) else ""

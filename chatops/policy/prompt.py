@@ -15,7 +15,7 @@ ROLE_CONTEXT = "--- Role Context ---"
 
 @frozen_dataclass
 class PromptLayer:
-    """One section of the system prompt. A layer with empty text is kept in the list and left out of the prompt."""
+    """One section of the system prompt. One with empty text adds nothing to the prompt."""
 
     name: str
     source: str
@@ -33,8 +33,9 @@ def with_section(system: str, section: str) -> str:
     if not section:
         return system
     text = f"\n\n{system}"  # So the mark is found if the role context is all there is.
-    before, mark, context = text.rpartition(f"\n\n{ROLE_CONTEXT}\n")
-    return f"{before if mark else text}\n\n{section}{mark}{context if mark else ''}".lstrip("\n")
+    start, mark, context = text.rpartition(f"\n\n{ROLE_CONTEXT}\n")
+    parts = (start, f"\n\n{section}", mark, context) if mark else (text, f"\n\n{section}")
+    return "".join(parts).lstrip("\n")
 
 
 TOOL_INSTRUCTIONS = (
@@ -134,10 +135,10 @@ def layers_for(
     step: str = "",
     step_source: str = "",
 ) -> tuple[PromptLayer, ...]:
-    """Return the layers of a system prompt in their fixed order, empty ones included.
+    """Return the layers of a system prompt in their fixed order.
 
-    Tool instructions have text only when tools are on offer. `step` is the text of a workflow step. The layers of a
-    workflow step and of skills are left out if they would be empty.
+    Those of skills and of a workflow step, whose text is `step`, are left out if they would be empty; others are not.
+    Tool instructions have text only when tools are on offer.
     """
     of_step = (PromptLayer(name="workflow step", source=step_source, text=step),) if step else ()
     of_skills = (PromptLayer(name="skills", source=skills.source, text=skills.text),) if skills.text else ()

@@ -65,11 +65,11 @@ class ListedCall:
     seen: bool = False
     """True once the whole call has been on screen, for this exact digest."""
     opened: bool = False
-    """True once this call was shown. `before` does not change after that."""
+    """True once this call was on screen, read or not. `before` does not change after that."""
     before: CallSheet | None = None
-    """The call that the user had seen last when this one was shown; None: show all of this one.
+    """The call that the user had seen last when this one was shown. What is the same in both need not be repeated.
 
-    What is the same in both need not be repeated.
+    None: show all of this one, because there was no such call or this one is asked again.
     """
 
     @property
@@ -106,7 +106,7 @@ class LastSeenCall:
     sheet: CallSheet | None = None
 
     def set_before(self, item: ListedCall) -> None:
-        """Note in a call that is shown what the user has seen before it: nothing if it asks again, so all is shown."""
+        """Set `before` of a call when its question is first shown."""
         if not item.opened:
             again = item.pending.reason is not AskReason.POLICY or item.pending.call.id == self.call_id
             item.opened, item.before = True, None if again else self.sheet
@@ -144,10 +144,10 @@ class ApprovalList:
         return next((item for item in self.items if item.pending.call.id == call_id), None)
 
     def refresh(self, pending: Sequence[PendingCall]) -> list[ListedCall]:
-        """Adopt the session's pending calls. Return those that have changed.
+        """Adopt the session's pending calls. Return the known calls whose question is a new one.
 
-        A new digest is a new question: it counts as unseen and undecided. A call that is no longer pending and got no
-        answer from here was decided elsewhere.
+        Another digest or reason is a new question: it counts as unseen and undecided. A call that is no longer
+        pending and got no answer from here was decided elsewhere.
         """
         changed = []
         shown = self.current
@@ -184,7 +184,7 @@ class ApprovalList:
         return place is not None
 
     def show_first_undecided(self) -> bool:
-        """Show the first call without an answer, in call order. Return True if that is another one."""
+        """Show the first call without an answer, or else the first of all. Return True if it changed."""
         before, self.index = self.index, 0
         self.show_next_undecided()
         return self.index != before

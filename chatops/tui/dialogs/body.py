@@ -27,9 +27,12 @@ _MAX_NOTE_LINES = 4
 _PAYLOAD_LINES_BESIDE_LIST = 4
 """Lines of the payload that must have room below the list of calls. Otherwise the list is left out."""
 _NARROWEST, _WIDEST = 80, 110
-"""Columns between which a dialog is as wide as its text; as wide as the window if that has fewer."""
+"""Columns between which a dialog is as wide as its text. It is never wider than the window."""
 _NARROW_WIDTH, _NARROW_HEIGHT = 50, TALL
-"""Columns and lines of a window below which a dialog fills it, without frame and list of calls."""
+"""Columns and lines of a window. With fewer of either, a dialog fills it, without frame and list of calls.
+
+The class ``-narrow`` says so, also where the window is only low.
+"""
 _FRAME_CELLS = 4
 """Cells of a line taken by a dialog's border and padding."""
 _FRAME_LINES = 5
@@ -42,7 +45,7 @@ class DialogFrame:
 
     title: str | Content
     waits: bool = True
-    """True while the subject waits for an answer. Otherwise its keys decide nothing and need no pause."""
+    """True while the subject waits for an answer. Otherwise no key decides, and the legend names no pause."""
     calls: Content | None = None
     """The list of calls, if there are several."""
 
@@ -92,7 +95,7 @@ class DialogBody(Vertical):
 
     @property
     def room(self) -> Room:
-        """The room for the legend."""
+        """How many words the legend has room for."""
         if self.screen.has_class("-lowest"):
             return Room.LOWEST
         return Room.NARROW if self.has_class("-narrow") else Room.USUAL
@@ -158,8 +161,9 @@ class DialogBody(Vertical):
     def draw(self, frame: DialogFrame, *, note: str, refusal: str, keys: Content, key_rows: int) -> None:
         """Draw everything around the payload. The keys keep `key_rows` lines, so that no line of the payload moves."""
         size, narrow = self.screen.size, self.has_class("-narrow")
-        # A low or narrow window has no border.
-        note, self._refusal = (". ".join(filter(None, (refusal, note))), "") if narrow else (note, refusal)
+        # A low or narrow window has no border, so the refusal stands in the note.
+        self._refusal = "" if narrow else refusal
+        note = ". ".join(filter(None, (refusal, note))) if narrow else note
         self.styles.width = size.width if narrow else min(size.width, self._max_width)
         self.query_one("#dialog-keys").styles.min_height = key_rows
         height = size.height - toast_rows(self.screen)
@@ -217,5 +221,5 @@ class DialogBody(Vertical):
         """Show a text in one of the widgets. In a window that is too small, only the one that says so is visible."""
         widget = self.query_one(where, Static)
         widget.update(text if isinstance(text, Content) else Content(text))
-        fits_window = self.too_small if where == "#dialog-small" else not self.too_small
-        widget.display = shown and fits_window
+        may_show = self.too_small if where == "#dialog-small" else not self.too_small
+        widget.display = shown and may_show

@@ -97,7 +97,7 @@ def _share_cells(sizes: Sequence[int], *, width: int) -> list[int]:
 
 
 class TextScreen(Page):
-    """Shows a read-only text, which is never read as markup. A search leaves the lines that contain what is typed."""
+    """Shows a read-only text, which is never read as markup. A search keeps the lines that contain what is typed."""
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#text-body"
@@ -214,11 +214,14 @@ _SCROLLS: dict[str, Callable[[VerticalScroll], None]] = {
 
 
 def found_in(text: str, wanted: str) -> str:
-    """Return the lines that contain `wanted` in any case, each below the lines that it is indented under."""
+    """Return the lines that contain `wanted` in any case, each below the lines that it is indented under.
+
+    In "Keys", "  a  add", "  b  bold", "  c  bolder", what contains "bold" is "Keys", "  b  bold", "  c  bolder".
+    """
     if not wanted:
         return text
     above: list[tuple[int, str]] = []
-    """The lines that the present one is indented under, and not returned yet, each with its indentation."""
+    """The lines that the present one is indented under, without those returned, each with its indentation."""
     found: list[str] = []
     for line in text.split("\n"):
         depth = len(line) - len(line.lstrip())
@@ -228,7 +231,7 @@ def found_in(text: str, wanted: str) -> str:
             if found and group[0][0] == 0:
                 found.append("")
             found += [shown for _, shown in group]
-            above = []
+            above = []  # They are returned once. Lines found next under them follow.
         elif line.strip():
             above.append((depth, line))
     return "\n".join(found)
@@ -280,7 +283,7 @@ def hanging(line: str, *, width: int) -> str:
     begin, first_gap = _hanging_start(line, width=width), _COLUMN_GAP.search(line)
     before, hang = line[:begin], cell_len(line[:begin])
     if first_gap is not None and begin < first_gap.end():
-        # No room beside the first column: the second one follows it directly, and continues below.
+        # No room beside the first column: "name     what it does" becomes "name  what it", and "does" stands below it.
         line, hang = f"{line[: first_gap.start() + 1]}  {line[first_gap.end() :]}", hang + _BELOW_INDENT
     parts = wrap(Text(line[begin:]), width=width - hang)
     return "\n".join(part.plain for part in prefixed(parts, first=Text(before), rest=Text(" " * hang)))

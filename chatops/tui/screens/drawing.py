@@ -35,7 +35,10 @@ _MAX_PICTURES = 300
 
 
 class TranscriptPresenter:
-    """Subscribes to the shown session and draws it. Its events reach the screen as `EventBatch` messages first."""
+    """Subscribes to the shown session and draws it. Its events reach the screen as `EventBatch` messages first.
+
+    The transcript's `sign` is the line that moves while a model is awaited, where the answer will come.
+    """
 
     def __init__(self, screen: Screen[Any], *, clock: Callable[[], float]) -> None:
         """Create it. `clock` returns monotonic seconds."""
@@ -44,6 +47,7 @@ class TranscriptPresenter:
         self._transcript: Transcript | None = None
         self._projector: Projector | None = None
         self._current: OpenSession | None = None
+        """The shown session."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._buffer: FrameBuffer | None = None
         self._pictures: dict[str, Picture | None] = {}
@@ -51,7 +55,7 @@ class TranscriptPresenter:
         self._elsewhere = ""
         """Where a turn runs that another process executes; empty: none does."""
         self._wanted: list[FileRef] = []
-        """Images to look at, in this order."""
+        """Images to look at, in this order. The one being looked at stays first: a worker runs while any is here."""
 
     async def mount(self) -> None:
         """Import the modules that draw a session, in a thread, then mount the transcript."""
@@ -117,9 +121,9 @@ class TranscriptPresenter:
         """Draw the session's current state. Later events are added to it."""
         self._current = current
         if (graphics := self._graphics) is not None:
-            for digest in (shown := list(graphics.keys)):
+            for digest in (sent := list(graphics.keys)):
                 self._pictures.pop(digest, None)
-            graphics.delete(shown)
+            graphics.delete(sent)
         blocks = self._load(current)
         if self._transcript is not None:
             self._transcript.draw_by(current.session.capabilities, self._picture)
@@ -137,7 +141,7 @@ class TranscriptPresenter:
         return self._pictures[image.digest]
 
     async def _load_pictures(self) -> None:
-        """Look at the wanted images, one by one."""
+        """Look at the wanted images, one by one. `fine` asks for the pixels that a terminal with images is sent."""
         preview = getattr(self._screen.app, "shows_pictures", False)
         while self._wanted:
             image = self._wanted[0]
@@ -155,7 +159,10 @@ class TranscriptPresenter:
         return graphics if graphics is not None and graphics.works else None
 
     async def _sent(self, digest: str, picture: "Picture | None") -> "Picture | None":
-        """Return the picture with its number in the terminal, to which it was sent if that shows images."""
+        """Send a picture to the terminal if that shows images. Return it with the id that it has there.
+
+        Its `raster` are the half blocks that other terminals show, its `fine` the pixels, which are kept no longer.
+        """
         graphics, current = self._graphics, self._current
         if graphics is None or picture is None or picture.raster is None or picture.fine is None:
             return picture
@@ -180,7 +187,7 @@ class TranscriptPresenter:
                     self._transcript.redraw_image(digest)
 
     def show_changes(self) -> None:
-        """Draw what has changed in the followed session since it was drawn last."""
+        """Draw what has changed in the shown session since it was drawn last."""
         from chatops.tui.transcript.blocks import changes
 
         if self._current is not None and self._projector is not None:
@@ -209,9 +216,10 @@ class TranscriptPresenter:
         return [published.event for published in batch.published if not is_delta(published.event)]
 
     def draw_state(self, snapshot: "Snapshot", *, running: bool, retry: bool) -> None:
-        """Show on their cards which calls a rule has permitted, and at the last error if R retries the turn.
+        """Draw what follows from the session's state and is no event: the sign, and marks in blocks.
 
-        `running`: a turn runs here.
+        Cards say that a call is permitted and waits for others. `running`: a turn runs here. `retry`: the last error
+        says that R retries the turn.
         """
         if self._transcript is not None:
             self._transcript.show_sign(running=running, role=snapshot.role)
