@@ -170,8 +170,9 @@ def pick_model(found: Probe, *, wanted: str | None, view: Screen) -> str:
 def write_model(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
     """Write `entry` under `models` of the registry at `target`, and return its name there.
 
-    Everything else stays as it is written, comments too. Credentials of an entry stay only if its address does. A
-    missing file starts as a copy of the packaged one. The result is checked before it replaces anything.
+    Everything else stays as it is written, comments too. Credentials of an entry stay only if its address does;
+    `api_key_env` never does: `entry` has it if it was given again. A missing file starts as a copy of the packaged one.
+    The result is checked before it replaces anything.
     """
     chosen = ""
 

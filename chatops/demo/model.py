@@ -181,7 +181,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
     """Transport that answers chat completions and the list of models inside the process."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer like a server; `stream` in the request selects the form."""
+        """Answer a GET with the list of models, and anything else with a reply that streams."""
         if request.method == "GET":
             return httpx2.Response(200, json={"object": "list", "data": [{"id": MODEL, "object": "model"}]})
         body = json.loads(await request.aread())
@@ -194,6 +194,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
     def _reply(self, body: dict[str, object]) -> DemoReply:
         if text := summarise(body):
             return DemoReply(text=text)
+        # Steps of a workflow have scenes of their own.
         return play(body) or next_reply(read_turn(body))
 
 

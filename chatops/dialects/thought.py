@@ -179,7 +179,7 @@ def end_unopened_thought(state: ParserState, mark: re.Match[str], end: int) -> C
     if closing_sign_for(state.text, mark.start()):
         return mark.end()
     state.pass_content(mark.start())
-    if state.began_with_call:
+    if state.began_with_call:  # What stands before it is no thought: a call came first.
         state.skip(end)
         return ScanProgress.ADVANCED
     state.reclassify()

@@ -222,7 +222,8 @@ class _Beginning:
     """Messages at the start of an array, as they were sent.
 
     They end with results for all calls, so that what follows can change nothing of them, and is encoded without looking
-    at them. A message of the user does change which reasoning is sent: `open` says whether one may follow.
+    at them. Which reasoning is sent with them depends on one thing that follows, a message of the user: either none
+    follows (`open`), because the last turn continues, or one does.
     """
 
     messages: tuple[Message, ...] = ()
@@ -251,8 +252,8 @@ class MessageEncoder:
     ) -> None:
         """Create the encoder for requests to `model`, which gets back what its server attached to its own calls.
 
-        With `absent_signature`, that text is sent as `extra_content` of other models' calls. With `read_file`, images
-        are sent; without it they are only named.
+        With `absent_signature`, that text is sent as `extra_content` of calls that have none of this model. With
+        `read_file`, images are sent; without it they are only named.
         """
         self._model = model
         self._absent_signature = absent_signature
@@ -263,7 +264,7 @@ class MessageEncoder:
         self._so_far = _Beginning(open=True)
         """The last array that ends with results, which the next round of its turn continues."""
         self._fragments: dict[MessageId, _Fragment] = {}
-        """The messages after the beginning."""
+        """Encoded messages after `_beginning`, and the images of results."""
 
     def array(self, messages: Iterable[Message], *, system: str, replay: ReasoningReplay = NO_REPLAY) -> bytes:
         """Return the whole array as JSON bytes."""
@@ -283,7 +284,7 @@ class MessageEncoder:
                 case UserMessage():
                     if index in unanswered:
                         fragments.append(encode({"role": "assistant", "content": unanswered[index]}))
-                    elif index == last_prompt:
+                    elif index == last_prompt:  # An inserted reply belongs to no message: nothing is kept then.
                         self._keep_beginning(beginning, rest[:last_prompt], fragments, id_counts)
                     fragments.append(self._encode_once(message))
                 case AssistantMessage() if is_empty(message):

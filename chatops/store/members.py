@@ -8,9 +8,9 @@ no right to the schema. The principal of what a member does is ``session_user``,
 ``SET ROLE`` nor any parameter changes it.
 
 Each session has a `principal`, the role that made it. It is driven by clients of that role, or by workers if it is in
-`queue`. A member puts one there by the function `queue_prompt` alone, which makes the session, with an id that nobody
-knows before: so no turn or run in it, and no child of it, comes from a client. Its requester alone queues more in it
-(`queue_further`), and takes back what no worker has taken yet (`cancel_queued`).
+`queue`. A member puts a session there by the function `queue_prompt` alone. It makes the session, with an id that
+nobody knows before, so that no turn or run in it, and no child of it, comes from a client. Its requester alone queues
+more in it (`queue_further`), and takes back what no worker has taken yet (`cancel_queued`).
 
 Forced row security lets a member read all rows but the personal ones of others (drafts, last roles), and write the rows
 of sessions that the member drives. So a member can store anything in such a session: it is the member's own chatops
@@ -81,7 +81,7 @@ _FUNCTIONS = (
         "SELECT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id = turn AND owns(t.session_id))",
     ),
     # A child session has the id of its caller's session and more; rows of the log outlive their session. All that is
-    # stored by now counts: an older snapshot, of a transaction or of a long statement, lacks the caller's session.
+    # stored by now counts, so it is VOLATILE and wants `read committed`: an older snapshot lacks the caller's session.
     _function(
         "is_new(session text) RETURNS boolean",
         """SELECT is_member() AND current_setting('transaction_isolation') = 'read committed'
@@ -99,7 +99,7 @@ _FUNCTIONS = (
             )""",
         language="sql VOLATILE",
     ),
-    # A greater one would leave none for the sessions of others.
+    # The most that a member can set: the greatest bigint would leave no greater one for the sessions of others.
     _function("next_activity() RETURNS bigint", "SELECT coalesce(max(activity), 0) + 1 FROM sessions"),
     _function(
         "next_number(session text) RETURNS bigint",
@@ -129,7 +129,7 @@ _FUNCTIONS = (
         "RETURNS text",
         """DECLARE _now float8; _id text;
         BEGIN
-            -- A worker that refuses it says so in its row, again and again.
+            -- A worker that refuses the turn copies the names into its row, again and again.
             IF octet_length(concat(_place, _role, _model, _workspace, _workflow)) > 4096 THEN
                 RAISE check_violation USING MESSAGE = 'more than 4096 bytes in the names';
             END IF;

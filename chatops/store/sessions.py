@@ -29,7 +29,7 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 """Letters and digits of ids, without those that are easily mistaken for another."""
 DAMAGED_TITLE = "(damaged)"
 _TITLE_MESSAGES = 20
-"""Messages at the beginning of a session, of which one gave it its title. More would be read at each fork."""
+"""Messages at the beginning of a session among which a fork looks for the one that gave it its title."""
 TITLE_LENGTH = 60
 """Maximum characters of a title."""
 _TITLE_SOURCE_CHARACTERS = 2_000
@@ -197,7 +197,7 @@ def fork(
 ) -> SessionInfo:
     """Create a second head in the same tree. Raises StoreError if `before` is not in this session."""
     source = info(rows, session_id)
-    path = messages.chain_ids(rows, source.head)
+    path = messages.chain_ids(rows, source.head)  # the newest first
     if before is not None and before not in path:
         raise StoreError(f"There is no message {before!r} in session {session_id}.", advice="Name one of its own.")
     left_out = path[: 0 if before is None else path.index(before) + 1]

@@ -1,7 +1,8 @@
 """The interface between slash commands and the chat screen. Text that starts with a slash never reaches a model.
 
-A command never touches the screen. It gets the session and the workspace in a `Context`, acts on them, and returns
-replies: what the screen is to show or do next, in order. A reply that fails drops those after it.
+A command changes nothing on the screen by itself, except to preview a theme. It gets the session and the workspace in
+a `Context`, acts on them, and returns replies: what the screen is to show or do next, in order. A reply that fails
+drops those after it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -197,7 +198,7 @@ class ScreenAction(Enum):
     STEPS = "steps"
     """Let the user choose a step of the session's run."""
     TRUST = "trust"
-    """Ask about what the workspace brings."""
+    """Ask whether to trust the settings and tools that the workspace brings."""
     GIVE_BACK = "give back"
     """Put the command back into the message field, because nothing was done."""
     QUIT = "quit"

@@ -96,9 +96,11 @@ class ServerQuestionScreen(GuardedDialog):
             if isinstance(decision, Edited):
                 self.finish()
 
-        self.app.push_screen(answer_form(self.asked.question, self._fields, check=self._sent, kept=self._kept), done)
+        self.app.push_screen(
+            answer_form(self.asked.question, self._fields, check=self._send_values, kept=self._kept), done
+        )
 
-    async def _sent(self, content: str) -> Sequence[Problem]:
+    async def _send_values(self, content: str) -> Sequence[Problem]:
         """Send the values of the form, unless they do not fit: then return why."""
         self.sending = True
         try:
