@@ -54,7 +54,9 @@ def test_esc_during_the_handover_stops_the_turn(installation: Installation) -> N
         terminal.wait_for("Esc")
         terminal.say("/background")
         terminal.wait_for("a reply without calls ends the turn here.")
-        terminal.wait_for(re.compile(r"handing over to the background .*working \d+ s, Esc stops", re.DOTALL))
+        terminal.wait_for(
+            re.compile(r"handing over to the background .*working \d+ s · \d+ tokens?, Esc stops", re.DOTALL)
+        )
         terminal.press("escape")
         terminal.wait_for("The turn has ended here, so nothing was handed over.")
         terminal.say("/jobs")

@@ -79,7 +79,9 @@ def test_what_is_typed_while_the_program_starts_is_sent_by_enter(installation: I
     with typed("-r", installation.session().id, text="list .") as terminal:
         terminal.wait_for("file_list gave:")
     with typed("-r", text="") as terminal:
-        # The picker, which opens later, gets the key.
+        # The picker, which opens later, gets the key. Nobody has seen its rows by then.
+        terminal.wait_for("Sessions")
+        terminal.press("enter")
         terminal.wait_for("file_list gave:")
 
 
