@@ -63,8 +63,9 @@ def show_start() -> Iterator[None]:
             os.write(2, b"\r" + _START)
         yield
     finally:
-        with contextlib.suppress(OSError, termios.error):
+        with contextlib.suppress(OSError):
             os.write(2, b"\r%s\r" % (b" " * len(_START)))
+        with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(0, termios.TCSANOW, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
