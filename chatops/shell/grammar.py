@@ -232,7 +232,7 @@ class _Reader:
         self.unclear = ""
         byte_sizes = (len(char.encode()) for char in _for_grammar(command))
         self._starts = None if command.isascii() else list(accumulate(byte_sizes, initial=0))
-        """Where each character starts in the bytes that were parsed; None: at its own index."""
+        """Offset of each character in the bytes that were parsed; None: the offset equals the index."""
         self._late_words: dict[int, list[Word]] = {}
         """Words of a program that stand after a redirection, by the node of its command. The tree has them there."""
 

@@ -330,8 +330,8 @@ def _parse_anchor(content: str, number: int) -> Anchor:
 def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[str], dict[str, int]]:
     """Return the faults of the chains, and the number of the last row of each session that an anchor proves.
 
-    `rows` are all rows of the store, by session and number. A change up to the row of an anchor is always found. One
-    after it is found only if whoever made it did not write the rest of the chain again.
+    `rows` are all rows of the store, by session and number. A change up to the row of an anchor is always found. A
+    later change is found unless its author has also written the rest of the chain again.
     """
     chains, faults = _read_chains(rows)
     proven, differing = _compare(chains, anchors)

@@ -52,8 +52,8 @@ Inode = tuple[int, int]
 """Device and inode of a file, independent of its name."""
 
 OPEN_HERE: Counter[Inode | None] = Counter()
-"""How many stores of this process have each file open. SQLite alone may open such a file here: whoever else closes it
-drops SQLite's locks on it."""
+"""The number of stores of this process that have each file open. Only SQLite may open such a file in this process: any
+other code drops SQLite's locks on the file when it closes it."""
 
 
 @frozen_dataclass

@@ -13,7 +13,7 @@ from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label, keys_of
 
 Words = str | tuple[str, ...] | None
-"""What a legend says of a key: one text, or one for each `Room`. None if the key is not offered now."""
+"""The text of a key in a legend: one text, or one for each `Room`; None if the key is not offered now."""
 Label = Words | Callable[[Any], Words]
 """The words of a key, or a function that returns them for the dialog, or for an `AskedCall` in dialogs about calls."""
 

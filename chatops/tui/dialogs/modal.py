@@ -30,7 +30,7 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
 
 
 class KeyUse(Enum):
-    """What a page does with a key."""
+    """The use that a page makes of a key."""
 
     ACTS = auto()
     """The page has acted on the key."""

@@ -62,7 +62,7 @@ class DecisionDialogs:
         self._settling = False
         """True while `offer` waits for a pause in typing."""
         self._announced: dict[str, str] = {}
-        """What waits, as the app was told last: a sentence by the digest or id of what it is about."""
+        """The pending calls and questions of the last `PendingChanged`: a sentence by the digest or id of each."""
 
     def show(self, current: OpenSession) -> None:
         """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""

@@ -23,7 +23,7 @@ _SEPARATOR = "\n\n"
 
 
 class _Key(NamedTuple):
-    """What a draft is stored under."""
+    """The key under which a draft is stored."""
 
     session_id: "SessionId"
     followed: bool
@@ -51,7 +51,7 @@ class Drafts:
         self._due = False
         """True while a timer runs that stores the draft."""
         self._stored_under: _Key | None = None
-        """Where a draft of the open session is stored; None if none is."""
+        """The key of the stored draft of the open session; None if no draft is stored."""
         self._stored_text: str | None = ""
         """The draft that is stored under `_stored_under`; None if that is not known."""
         self.taking_back = False
