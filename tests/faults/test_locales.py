@@ -213,6 +213,8 @@ def test_an_answer_on_a_terminal_is_in_the_terminals_characters(installation: In
     provider.script(says(ANSWER))
     with chatops(installation, "-p", MESSAGE, LANG="de_DE.ISO-8859-1") as terminal:
         assert terminal.wait_exit() == 0
-        shown = io.StringIO(terminal.raw.decode("latin-1"), newline=None).read()
+        start, _, answer = terminal.raw.decode("latin-1").rpartition("\r" + " " * len("Starting") + "\r")
+        shown = io.StringIO(answer, newline=None).read()
+    assert start == "\rStarting", "it is erased before the answer"
     assert shown == ANSWER.replace("→", "->").replace("…", "...")
     assert provider.requests[-1].last_user == MESSAGE
