@@ -111,13 +111,13 @@ def _delegation_number(draft: StepDraft, call: ToolCall) -> int:
     return ids.index(call.id) + 1 if call.id in ids else len(ids)
 
 
-def apply_child_status(draft: StepDraft, index: int, event: ChildInput) -> None:
+def apply_child_status(draft: StepDraft, index: int, call_input: ChildInput) -> None:
     """Note what the child of a running call waits for, and ask about calls that were not shown yet."""
     phase, status = draft.state.phase, draft.calls()[index].status
-    if not isinstance(phase, InRound) or not isinstance(status, Started) or status.attempt != event.attempt:
+    if not isinstance(phase, InRound) or not isinstance(status, Started) or status.attempt != call_input.attempt:
         return
     shown = {(asked.call.id, asked.digest) for asked in status.child.pending} if status.child is not None else set()
-    draft.set_status(index, replace(status, child=event.child))
-    for pending in event.child.pending:
+    draft.set_status(index, replace(status, child=call_input.child))
+    for pending in call_input.child.pending:
         if (pending.call.id, pending.digest) not in shown:
-            draft.events.append(ApprovalRequested(id=event.call_id, parent_id=phase.round_id, pending=pending))
+            draft.events.append(ApprovalRequested(id=call_input.call_id, parent_id=phase.round_id, pending=pending))

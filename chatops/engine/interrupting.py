@@ -28,20 +28,20 @@ from chatops.engine.state import (
 )
 
 
-def interrupt(draft: StepDraft, event: CancelTurn | CorrectTurn) -> None:
+def interrupt(draft: StepDraft, turn_input: CancelTurn | CorrectTurn) -> None:
     """End the turn, or continue with the user's message, once nothing runs any more."""
-    if isinstance(event, CancelTurn):
-        _cancel(draft, event)
+    if isinstance(turn_input, CancelTurn):
+        _cancel(draft, turn_input)
     else:
-        _correct(draft, event)
+        _correct(draft, turn_input)
 
 
-def _cancel(draft: StepDraft, event: CancelTurn) -> None:
+def _cancel(draft: StepDraft, turn_input: CancelTurn) -> None:
     phase = draft.state.phase
     match phase:
         case AwaitingModel():
-            _abort_reply(draft, phase, event)
-            rounds.finish_turn(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
+            _abort_reply(draft, phase, turn_input)
+            rounds.finish_turn(draft, TurnStatus.CANCELLED, turn_input.partial_text, detail="Stopped by the user.")
         case CheckingAnswer(text=text):
             rounds.finish_turn(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
         case InRound() if containment.is_apply_round(draft):
@@ -57,16 +57,16 @@ def _cancel(draft: StepDraft, event: CancelTurn) -> None:
             pass
 
 
-def _correct(draft: StepDraft, event: CorrectTurn) -> None:
+def _correct(draft: StepDraft, turn_input: CorrectTurn) -> None:
     state, phase = draft.state, draft.state.phase
     has_no_model = state.gate is not None or state.command is not None
     if has_no_model or state.contract is not None or containment.is_apply_round(draft):
         # There is no model to continue, or it works for a workflow, or only a decision continues.
         return
-    correction = Correction(text=event.text, files=event.files)
+    correction = Correction(text=turn_input.text, files=turn_input.files)
     match phase:
         case AwaitingModel():
-            _abort_reply(draft, phase, event)
+            _abort_reply(draft, phase, turn_input)
             rounds.take_correction(draft, correction)
             rounds.ask_model(draft)
         case InRound() if phase.budget is not None:
@@ -79,20 +79,20 @@ def _correct(draft: StepDraft, event: CorrectTurn) -> None:
         case Stopping(correction=None):
             draft.set_phase(replace(phase, correction=correction))
         case Stopping(correction=Correction() as first):
-            text, files = f"{first.text}\n\n{event.text}", (*first.files, *event.files)
+            text, files = f"{first.text}\n\n{turn_input.text}", (*first.files, *turn_input.files)
             draft.set_phase(replace(phase, correction=Correction(text=text, files=files)))
         case CheckingAnswer() | Finished():
             # Only an answer under a contract is checked, and a finished turn does not continue.
             return
     # The message is taken, so the text that is left in the composer is stored with it.
-    draft.composer = event.draft
+    draft.composer = turn_input.draft
 
 
-def _abort_reply(draft: StepDraft, phase: AwaitingModel, event: CancelTurn | CorrectTurn) -> None:
+def _abort_reply(draft: StepDraft, phase: AwaitingModel, turn_input: CancelTurn | CorrectTurn) -> None:
     model = rounds.target_of(draft, phase).name
     draft.effects.append(AbortModel(round_id=phase.round_id))
     draft.count_cut_off()
-    rounds.store_partial(draft, event.partial_text, event.partial_reasoning, model)
+    rounds.store_partial(draft, turn_input.partial_text, turn_input.partial_reasoning, model)
     rounds.close_round(draft, phase.round_id, model, Status.ERROR)
 
 

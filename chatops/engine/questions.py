@@ -24,13 +24,13 @@ _MAX_NOTICE_CHARS = 2_000
 
 
 def apply_question_input(
-    draft: StepDraft, index: int, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput
+    draft: StepDraft, index: int, call_input: QuestionInput | AnswerQuestion | QuestionWithdrawnInput
 ) -> None:
     """Apply what happened to a question, if its call still runs."""
     call, status = draft.calls()[index].call, draft.calls()[index].status
     if not isinstance(status, Started):
         return
-    match event:
+    match call_input:
         case QuestionInput(attempt=attempt, question=question):
             if status.attempt == attempt and status.question is None:
                 _set_question(draft, index, question)
@@ -39,7 +39,7 @@ def apply_question_input(
                 _notify(draft, f"The MCP server {question.server} asks you{what}, for {call.name}: {said}")
         case AnswerQuestion(question_id=question_id):
             if status.question is not None and status.question.id == question_id:
-                _answer_question(draft, index, status.question, event)
+                _answer_question(draft, index, status.question, call_input)
         case QuestionWithdrawnInput(question_id=question_id):
             if status.question is not None and status.question.id == question_id:
                 void_question(draft, index, "the server no longer waits for it")
@@ -54,8 +54,8 @@ def void_question(draft: StepDraft, index: int, why: str) -> None:
         draft.warn(f"The question of the MCP server {server} is void: {why}. No answer was sent.")
 
 
-def _answer_question(draft: StepDraft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
-    call, answer = draft.calls()[index].call, event.answer
+def _answer_question(draft: StepDraft, index: int, question: ServerQuestion, call_input: AnswerQuestion) -> None:
+    call, answer = draft.calls()[index].call, call_input.answer
     given = json_or_text(answer.content) if answer.content else None
     fields = tuple(given) if isinstance(given, Mapping) else ()
     draft.decisions.append(
@@ -63,8 +63,8 @@ def _answer_question(draft: StepDraft, index: int, question: ServerQuestion, eve
             call_id=call.id,
             tool=call.name,
             digest=digest(question.id, question.server, question.message, question.schema, question.url),
-            decision=Answered(action=answer.action, fields=fields, why=event.why),
-            by=event.by,
+            decision=Answered(action=answer.action, fields=fields, why=call_input.why),
+            by=call_input.by,
         )
     )
     _set_question(draft, index, None)
@@ -80,8 +80,8 @@ def _answer_question(draft: StepDraft, index: int, question: ServerQuestion, eve
             ]
             what = one_line(", ".join(shown), most=_MAX_NOTICE_CHARS) or "yes"
             _notify(draft, f"You answered the MCP server {question.server}: {what}")
-        case _ if event.why:
-            _notify(draft, f"The question of the MCP server {question.server} was declined: {event.why}.")
+        case _ if call_input.why:
+            _notify(draft, f"The question of the MCP server {question.server} was declined: {call_input.why}.")
         case AnswerAction.DECLINE:
             _notify(draft, f"You declined the question of the MCP server {question.server}.")
         case AnswerAction.CANCEL:

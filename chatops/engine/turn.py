@@ -52,7 +52,7 @@ Tried and rejected:
 from dataclasses import replace
 
 from chatops.domain.events import AskReason, RoleSwitched, TurnStarted
-from chatops.domain.messages import AttachedFile, Speaker, UserMessage
+from chatops.domain.messages import AttachedFile, RoleSwitchMessage, Speaker, UserMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import (
     acceptance,
@@ -191,56 +191,56 @@ def start(
     return draft.step()
 
 
-def advance(state: TurnState, event: Input) -> TurnStep:
-    """Return the step that `event` causes in `state`. Pure and total."""
+def advance(state: TurnState, turn_input: Input) -> TurnStep:
+    """Return the step that `turn_input` causes in `state`. Pure and total."""
     draft = StepDraft(state)
-    match event:
+    match turn_input:
         case ModelReplyInput() | ModelFailureInput():
-            _handle_model_end(draft, event)
+            _handle_model_end(draft, turn_input)
         case AnswerCheckInput(round_id=round_id, facts=facts):
             if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == round_id:
                 acceptance.apply_check(draft, state.phase, facts)
         case CancelTurn() | CorrectTurn():
-            interrupting.interrupt(draft, event)
+            interrupting.interrupt(draft, turn_input)
         case RetryTurn(grant=grant):
             _retry(draft, grant)
-        case SwitchRole():
-            _switch_role(draft, event)
+        case SwitchRole(grant=grant, switch=message):
+            _switch_role(draft, grant, message)
         case SpentBeside(children=children):
             budgets.record_siblings(draft, children)
         case NarrowGrant():
-            _narrow_grant(draft, event)
+            _narrow_grant(draft, turn_input)
         case ContainTurn(on=on):
             _apply_containment(draft, on=on)
         case Recover(grant=grant, interrupted=interrupted, copied=copied, unsent=unsent):
             recovery.recover(draft, grant, interrupted, copied=copied, unsent=unsent)
         case _:
-            _handle_call_input(draft, event)
+            _handle_call_input(draft, turn_input)
     return draft.step()
 
 
-def _handle_model_end(draft: StepDraft, event: ModelReplyInput | ModelFailureInput) -> None:
+def _handle_model_end(draft: StepDraft, ended: ModelReplyInput | ModelFailureInput) -> None:
     phase = draft.state.phase
-    if not isinstance(phase, AwaitingModel) or phase.round_id != event.round_id:
+    if not isinstance(phase, AwaitingModel) or phase.round_id != ended.round_id:
         return
-    if isinstance(event, ModelReplyInput):
-        replies.handle_reply(draft, phase, event.reply, event.duration_ms)
+    if isinstance(ended, ModelReplyInput):
+        replies.handle_reply(draft, phase, ended.reply, ended.duration_ms)
     else:
-        replies.handle_failure(draft, phase, event.failure, event.duration_ms)
+        replies.handle_failure(draft, phase, ended.failure, ended.duration_ms)
 
 
-def _handle_call_input(draft: StepDraft, event: CallInput) -> None:
-    index = calls.find_call(draft, event.call_id)
+def _handle_call_input(draft: StepDraft, call_input: CallInput) -> None:
+    index = calls.find_call(draft, call_input.call_id)
     if index is None:
         return
     status = draft.calls()[index].status
-    match event:
+    match call_input:
         case ToolResultInput(attempt=attempt, result=result):
             if isinstance(status, Started) and status.attempt == attempt:
                 _handle_result(draft, index, status, result)
         case ReconcileInput():
-            if isinstance(status, Reconciling) and status.attempt == event.attempt:
-                recovery.apply_reconciliation(draft, index, status, event)
+            if isinstance(status, Reconciling) and status.attempt == call_input.attempt:
+                recovery.apply_reconciliation(draft, index, status, call_input)
         case _ if not isinstance(draft.state.phase, InRound):
             pass
         case InspectionInput(facts=facts, rules=rules):
@@ -252,9 +252,9 @@ def _handle_call_input(draft: StepDraft, event: CallInput) -> None:
                 decisions.apply_decision(draft, index, decision, by)
                 rounds.continue_round(draft)
         case ChildInput():
-            delegation.apply_child_status(draft, index, event)
+            delegation.apply_child_status(draft, index, call_input)
         case _:
-            questions.apply_question_input(draft, index, event)
+            questions.apply_question_input(draft, index, call_input)
 
 
 def _handle_result(draft: StepDraft, index: int, status: Started, result: ToolResult) -> None:
@@ -272,14 +272,14 @@ def _handle_result(draft: StepDraft, index: int, status: Started, result: ToolRe
     rounds.continue_round(draft)
 
 
-def _narrow_grant(draft: StepDraft, event: NarrowGrant) -> None:
+def _narrow_grant(draft: StepDraft, narrowing: NarrowGrant) -> None:
     before = draft.state
     if isinstance(before.phase, Finished):
         return
-    narrowed = before.grant.narrowed(*event.layers).answered_by(event.answers)
-    narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
-    narrowed = replace(narrowed, may_contain=narrowed.may_contain and event.may_contain)
-    draft.set_grant(narrowed.remembering(event.rule_scopes))
+    narrowed = before.grant.narrowed(*narrowing.layers).answered_by(narrowing.answers)
+    narrowed = narrowed.confined(narrowing.sandbox).capped(narrowing.ceiling)
+    narrowed = replace(narrowed, may_contain=narrowed.may_contain and narrowing.may_contain)
+    draft.set_grant(narrowed.remembering(narrowing.rule_scopes))
     _republish_denials(draft, before)
 
 
@@ -314,16 +314,16 @@ def _retry(draft: StepDraft, grant: Grant) -> None:
     rounds.ask_model(draft)
 
 
-def _switch_role(draft: StepDraft, event: SwitchRole) -> None:
+def _switch_role(draft: StepDraft, grant: Grant, message: RoleSwitchMessage) -> None:
     # A failed turn can still be retried. The retry uses the grant that is in force then.
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
     before = draft.state
     # A role that the user switches to is restricted by the skills of the turn, too.
-    draft.set_grant(event.grant.narrowed(*skill_layers(draft.state)))
+    draft.set_grant(grant.narrowed(*skill_layers(draft.state)))
     draft.count(replace(draft.state.counters, backup=0))
-    draft.add_message(event.switch)
-    draft.events.append(RoleSwitched(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))
+    draft.add_message(message)
+    draft.events.append(RoleSwitched(id=message.id, parent_id=draft.state.session_id, switch=message))
     _republish_denials(draft, before)
 
 

@@ -130,7 +130,7 @@ class _StepWriter:
 class _QueuedInput:
     """An input in the inbox, with the future of the caller that waits for it."""
 
-    event: Input
+    input: Input
     done: asyncio.Future[bool] | None = None
     keep: bool = True
     """True if the input is taken again later when its step cannot be stored; else the caller gets the error."""
@@ -148,7 +148,7 @@ class _QueuedInput:
     @property
     def is_report(self) -> bool:
         """True for the end of an inspection or of a tool that nobody waits for."""
-        return isinstance(self.event, InspectionInput | ToolResultInput) and self.done is None
+        return isinstance(self.input, InspectionInput | ToolResultInput) and self.done is None
 
 
 class Runner:
@@ -183,25 +183,25 @@ class Runner:
         """Set the performer of effects, which in turn delivers to this runner."""
         self._performer = performer
 
-    def deliver(self, event: Input) -> None:
+    def deliver(self, turn_input: Input) -> None:
         """Put an input at the end of the inbox, and do not wait for it."""
         if self.taken_over is not None:
             return
-        self._put(_QueuedInput(event=event))
+        self._put(_QueuedInput(input=turn_input))
 
-    async def take(self, event: Input) -> bool:
+    async def take(self, turn_input: Input) -> bool:
         """Put an input into the inbox and wait for it. Returns False if it no longer applies or is not saved."""
-        return await self._enqueue(event, keep=True)
+        return await self._enqueue(turn_input, keep=True)
 
-    async def take_or_fail(self, event: Input) -> bool:
+    async def take_or_fail(self, turn_input: Input) -> bool:
         """Take an input that is void if it cannot be stored; `take` keeps it for later. Raises StoreError then."""
-        return await self._enqueue(event, keep=False)
+        return await self._enqueue(turn_input, keep=False)
 
-    async def _enqueue(self, event: Input, *, keep: bool) -> bool:
+    async def _enqueue(self, turn_input: Input, *, keep: bool) -> bool:
         if self.taken_over is not None:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._put(_QueuedInput(event=event, done=done, keep=keep))
+        self._put(_QueuedInput(input=turn_input, done=done, keep=keep))
         return await done
 
     def _put(self, entry: _QueuedInput) -> None:
@@ -264,8 +264,8 @@ class Runner:
         withheld, self._withheld = self._withheld, None
         self._perform(withheld or ())
         late, self._deferred = self._deferred, []
-        for event in late:
-            self.deliver(event)
+        for turn_input in late:
+            self.deliver(turn_input)
 
     async def give_up(self, why: ChatopsError) -> None:
         """Perform and take nothing any more: another process resumes from the stored state."""
@@ -347,7 +347,7 @@ class Runner:
             self._on_unsaved(entry, error)
         except Exception:
             # A bug in chatops must not leave the user with a UI that no longer responds.
-            log.exception("an input could not be taken: %s", entry.event.kind)
+            log.exception("an input could not be taken: %s", entry.input.kind)
             self._notify(
                 "Something went wrong inside chatops; the turn is as it was last stored.",
                 advice="chatops doctor shows where the log is.",
@@ -371,7 +371,7 @@ class Runner:
     def _take_reports(self) -> Iterator[Input]:
         """Take the reports out of the inbox that come first and were not taken before."""
         while self._inbox and self._inbox[0].is_report and not self._inbox[0].was_taken and not self._quiescing:
-            yield self._inbox.popleft().event
+            yield self._inbox.popleft().input
 
     async def _advance(self, entry: _QueuedInput) -> bool:
         is_retried = entry.was_taken
@@ -381,16 +381,16 @@ class Runner:
             return False
         if self._withheld is not None:
             if entry.done is None:
-                self._deferred += (entry.event, *entry.others)
+                self._deferred += (entry.input, *entry.others)
             return False
         step = TurnStep(state=self.state)
-        for event in (entry.event, *entry.others):
-            following = advance(step.state, event)
+        for turn_input in (entry.input, *entry.others):
+            following = advance(step.state, turn_input)
             if following.state is not step.state:
                 step = following if step.state is self.state else joined(step, following)
         if step.state is self.state:
             return False
-        waits = isinstance(entry.event, ModelReplyInput) and only_inspects(step) and not is_retried
+        waits = isinstance(entry.input, ModelReplyInput) and only_inspects(step) and not is_retried
         if waits and not self._quiescing:
             step = await self._join_inspection(entry, step)
         await self._apply(step)
@@ -407,10 +407,10 @@ class Runner:
             async with asyncio.timeout(INSPECTION_S):
                 await self._wait_for_input()
         first = self._inbox[0] if self._inbox and not self._quiescing else None
-        if first is None or not isinstance(first.event, InspectionInput) or first.others is not None:
+        if first is None or not isinstance(first.input, InspectionInput) or first.others is not None:
             return reply
-        entry.others = (self._inbox.popleft().event,)
-        return joined(reply, advance(reply.state, first.event))
+        entry.others = (self._inbox.popleft().input,)
+        return joined(reply, advance(reply.state, first.input))
 
     async def _apply(self, step: TurnStep) -> None:
         reach("before_commit")
@@ -442,7 +442,7 @@ class Runner:
         if not is_decided:
             self.report_unsaved(error)
         if entry.keep and not is_decided:
-            self._unsaved_inputs.append(_QueuedInput(event=entry.event, others=entry.others))
+            self._unsaved_inputs.append(_QueuedInput(input=entry.input, others=entry.others))
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)
 

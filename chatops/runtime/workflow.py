@@ -190,18 +190,18 @@ class WorkflowRun:
     def _step_settings(self) -> SessionSettings:
         return self.session.settings.at_step(self._state)
 
-    async def _take(self, event: WorkflowInput) -> bool:
+    async def _take(self, run_input: WorkflowInput) -> bool:
         async with self._step_lock:
-            step = advance_run(self._state, event)
+            step = advance_run(self._state, run_input)
             if step.state is self._state:
                 return False
             await self._apply(step)
             return True
 
-    async def _take_or_yield(self, event: ReviewStep | CancelRun) -> bool:
+    async def _take_or_yield(self, run_input: ReviewStep | CancelRun) -> bool:
         """Take the user's input, or yield to one that another process has posted since the last look."""
         try:
-            return await self._take(event)
+            return await self._take(run_input)
         except AlreadyDecidedError:
             await self._take_posted_reviews()
             return False
