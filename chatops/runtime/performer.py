@@ -26,6 +26,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from enum import Enum, auto
 from typing import assert_never
 
 from chatops.config.failpoints import reach
@@ -86,6 +87,15 @@ MAX_QUESTIONS = 20
 """Maximum number of questions of one call. Further ones are declined."""
 
 
+class _Blocker(Enum):
+    """What happened in another process since the intent of a call was stored, and keeps its tool from starting."""
+
+    NARROWED = auto()
+    """The user has taken away rights there."""
+    OTHER_OWNER = auto()
+    """It took over the session while this process was suspended, and asks the user about the call itself."""
+
+
 class Performer:
     """Runs one task per effect. `deliver` takes the resulting input, `publish` the events until then.
 
@@ -116,7 +126,7 @@ class Performer:
         """Those tasks that remove copies of contained turns."""
         self._closed = False
         # Not `_deliver` itself, which `aclose` replaces.
-        self._questions = Questions(lambda event: self._deliver(event))
+        self._questions = Questions(lambda asked: self._deliver(asked))
         self._model_call: ModelCall | None = None
         """The model call that was started last."""
 
@@ -155,7 +165,7 @@ class Performer:
     async def aclose(self) -> None:
         """Stop all tasks and wait until they have stopped. Afterwards nothing is started or delivered."""
         self._closed = self._children.closed = True
-        self._deliver = lambda event: None
+        self._deliver = lambda turn_input: None
         tasks = list(self._tasks.values())
         if self._discarding:
             # What is not removed now is removed at a later start.
@@ -241,7 +251,7 @@ class Performer:
         began = time.monotonic()
         reach("before_tool")
         try:
-            narrowed, still_owner = await retry_while_away(lambda: self._check_start(began), call.id, self._publish)
+            blocker = await retry_while_away(lambda: self._find_blocker(began), call.id, self._publish)
         except StoreError as error:
             why = "" if isinstance(error, SinkError) else "the session store could not be read. "
             result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: {why}{error}")
@@ -249,22 +259,23 @@ class Performer:
             # The turn waits for the result of a cancelled call, even if the tool has not started.
             result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.STOPPED)
         else:
-            if not still_owner:
-                # This process may have been suspended since the intent was stored. The new owner of the session asks
-                # the user about the call.
+            if blocker is _Blocker.OTHER_OWNER:
                 log.warning("%s was not started: another process owns the session", call.id)
                 return
-            result = feedback.NARROWED if narrowed else await self._run_permitted(effect)
+            result = feedback.NARROWED if blocker is _Blocker.NARROWED else await self._run_permitted(effect)
             reach("after_tool")
         worked_s = time.monotonic() - began - self._questions.forget_wait(call.id)
         if not result.duration_ms:
             result = replace(result, duration_ms=round(worked_s * 1000))
         self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=result))
 
-    async def _check_start(self, began: float) -> tuple[bool, bool]:
-        """Return whether rights were taken away since `began`, and whether this process holds the lease."""
+    async def _find_blocker(self, began: float) -> "_Blocker | None":
+        """Return what keeps the tool of an effect that arrived at `began` from starting; None if nothing does."""
         await self._services.send_head(self._session_id())
-        return await self._is_narrowed(began), await self._holds_lease()
+        narrowed = await self._is_narrowed(began)
+        if not await self._holds_lease():
+            return _Blocker.OTHER_OWNER
+        return _Blocker.NARROWED if narrowed else None
 
     async def _run_permitted(self, effect: RunTool) -> ToolResult:
         call, contained = effect.call, effect.facts.contained
