@@ -379,7 +379,7 @@ class CallFacts:
     contained: str = ""
     """Name of the copy of the workspace that the call works on, in a contained turn; empty: the workspace itself."""
     definition: str = ""
-    """Digest of the tool's definition; a difference makes the call ask again. Empty: stored by a version without it."""
+    """Digest of the tool's definition; a difference makes the call ask again. Empty: no tool has inspected it."""
     credentials: tuple[str, ...] = ()
     """Credentials that the command can use without seeing them, each in words. No rule made without them answers."""
     sandboxed: bool = False

@@ -9,7 +9,7 @@ When the rounds are used up one closing call without tools is left, and its answ
 
 from collections.abc import Mapping, Sequence
 
-from chatops.domain.canonical import JsonValue, canonical, parse_json
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json
 from chatops.domain.events import AnswerRefused, Status, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import RoundId
@@ -97,6 +97,15 @@ class Refused:
 Acceptance = Accepted | GivenUp | Refused
 
 
+@frozen_dataclass
+class _Result:
+    """A result that has the form of the step."""
+
+    value: JsonValue
+    unmatched: tuple[str, ...]
+    """Pattern gates that it does not pass, each as a line for the model."""
+
+
 def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[Message], grant: Grant) -> Acceptance:
     """Check an answer, parsed as `facts`, in a turn with `messages`."""
     try:
@@ -114,25 +123,27 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
         )
     if read.get("success") is False:
         return GivenUp(reason=_reported_reason(read))
-    result, unmatched, problems = _result_of(read, contract, facts)
-    if problems:
-        unfit = [_problem_line(problem) for problem in problems[:_MAX_PROBLEMS]]
+    result = _find_result(read, contract, facts)
+    if not isinstance(result, _Result):
+        unfit = [_problem_line(problem) for problem in result[:_MAX_PROBLEMS]]
         return Refused(
             message=_feedback(_UNFIT, unfit, _ONLY_JSON),
             why=_sentence("Its answer does not have the form of this step", unfit),
         )
-    missing = validations.missing_validations(contract, messages, grant, result)
-    if isinstance(missing, str):
-        why = "Nothing shows what its answer was validated for."
+    try:
+        missing = validations.missing_validations(contract, messages, grant, result.value)
+    except PointerError as error:
+        why, unnamed = "Nothing shows what its answer was validated for.", str(error)
         return Refused(
-            message=_feedback(_UNPROVEN, [missing], _FIX_AND_VALIDATE), why=f"{why} {missing}", unproven=(missing,)
+            message=_feedback(_UNPROVEN, [unnamed], _FIX_AND_VALIDATE), why=f"{why} {unnamed}", unproven=(unnamed,)
         )
     if missing:
         return _refuse_unproven(missing, grant)
-    if unmatched:
-        message = _feedback(_UNMATCHED, unmatched, "Please correct it and give your final answer again.")
-        return Refused(message=message, why=_sentence("Its answer does not pass the checks of this step", unmatched))
-    return Accepted(answer=result_text(result, schema=contract.output_schema))
+    if result.unmatched:
+        message = _feedback(_UNMATCHED, result.unmatched, "Please correct it and give your final answer again.")
+        why = _sentence("Its answer does not pass the checks of this step", result.unmatched)
+        return Refused(message=message, why=why)
+    return Accepted(answer=result_text(result.value, schema=contract.output_schema))
 
 
 def count_without_json(messages: Sequence[Message]) -> int:
@@ -163,10 +174,10 @@ def result_text(result: JsonValue, *, schema: str) -> str:
     return result if isinstance(result, str) and not schema else canonical(result)
 
 
-def _result_of(
+def _find_result(
     read: Mapping[str, JsonValue], contract: StepContract, facts: AnswerFacts
-) -> tuple[JsonValue, tuple[str, ...], tuple[Problem, ...]]:
-    """Return the result of the answer and the patterns it does not match, or the problems with its form.
+) -> _Result | tuple[Problem, ...]:
+    """Return the result of the answer, or the problems with its form.
 
     The envelope is tried first. An object with ``success`` is an envelope, unless the schema has that member too.
     """
@@ -174,21 +185,21 @@ def _result_of(
     enveloped = read.get("success") is True and "result" in read
     may_be_bare = bool(contract.output_schema) and ("success" not in read or "success" in named)
     if enveloped and not facts.result_problems:
-        return read["result"], facts.result_unmatched, ()
+        return _Result(value=read["result"], unmatched=facts.result_unmatched)
     # A schema without requirements fits any object.
     if may_be_bare and not facts.bare_problems and (not named or any(name in named for name in read)):
-        return read, facts.bare_unmatched, ()
+        return _Result(value=read, unmatched=facts.bare_unmatched)
     if enveloped:
-        return None, (), facts.result_problems
+        return facts.result_problems
     if may_be_bare and "result" not in read:
         unnamed = Problem(path="", message="none of its members is one that the schema has")
-        return None, (), facts.bare_problems or (unnamed,)
+        return facts.bare_problems or (unnamed,)
     problems = []
     if read.get("success") is not True:
         problems.append(Problem(path="success", message="has to be true or false"))
     if "result" not in read:
         problems.append(Problem(path="result", message="is missing"))
-    return None, (), (*problems, *facts.result_problems)
+    return (*problems, *facts.result_problems)
 
 
 def _schema_properties(schema: str) -> Mapping[str, JsonValue]:

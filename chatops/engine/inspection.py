@@ -242,40 +242,33 @@ def _judge_again(draft: StepDraft, index: int, facts: CallFacts, status: Recheck
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=facts)
         return
-    # An approval stored by a version that knew no definitions of tools is compared without them.
-    comparable = facts if status.facts.definition else replace(facts, definition="")
-    if status.extra == NARROWEST:
-        unchanged = calls.call_digest(draft, call, comparable) == status.digest
-    else:
-        unchanged = _unchanged_with_extra(draft, call, comparable, status)
-        facts = _without_extra(draft, facts, status) if not unchanged else facts
-    by_user = status.verdict is Verdict.ASK
-    if unchanged and (by_user or judgement.verdict is Verdict.ALLOW):
-        calls.start_call(draft, index, comparable, status)
-    elif not by_user and judgement.verdict is Verdict.ALLOW:
-        calls.start_call(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
-    elif facts.contained and judgement.verdict is Verdict.ALLOW:
-        # Approved for the workspace, and now it runs in a copy.
-        permitted = replace(status, verdict=Verdict.ALLOW, decided_by=judgement.answered_by or BY_POLICY)
-        calls.start_call(draft, index, facts, permitted)
+    by_user, is_allowed = status.verdict is Verdict.ASK, judgement.verdict is Verdict.ALLOW
+    if _is_as_permitted(draft, call, facts, status) and (by_user or is_allowed):
+        calls.start_call(draft, index, facts, status)
+        return
+    if status.extra != NARROWEST:
+        facts = _without_extra(draft, facts, status)
+    # The user approved the call for the workspace, so one that now works on the copy needs no approval if allowed.
+    if is_allowed and (facts.contained or not by_user):
+        decided_by = judgement.answered_by or BY_POLICY
+        calls.start_call(draft, index, facts, replace(status, verdict=Verdict.ALLOW, decided_by=decided_by))
+        return
+    if by_user:
+        reason, why = AskReason.CHANGED, _why_changed(call.name, status.facts, facts)
     else:
         reason, why = AskReason.POLICY, judgement.why
-        if by_user:
-            reason, why = (
-                AskReason.CHANGED,
-                f"what would run has changed since it was approved: {difference(status.facts, facts)}",
-            )
-            if status.facts.definition != comparable.definition:
-                why = f"the tool {call.name} has changed since it was approved: review it again"
-        earlier = status.interruption
-        calls.ask_user(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
+    earlier = status.interruption
+    calls.ask_user(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
 
 
-def _unchanged_with_extra(draft: StepDraft, call: ToolCall, facts: CallFacts, status: Rechecking) -> bool:
-    """Return True if the call, inspected with the extra limits, is the one that was approved with exactly these.
+def _is_as_permitted(draft: StepDraft, call: ToolCall, facts: CallFacts, status: Rechecking) -> bool:
+    """Return True if the call, inspected under the limits that it may run under, is the one that was permitted.
 
-    What was shown differs from `facts` in what the extra limits change, and in nothing else.
+    What was shown of a call with extra limits was inspected without them: it differs from `facts` in what they change,
+    and in nothing else.
     """
+    if status.extra == NARROWEST:
+        return calls.call_digest(draft, call, facts) == status.digest
     shown = status.facts
     if shown.extra != status.extra or facts.sandbox != shown.extra_sandbox:
         return False
@@ -309,6 +302,12 @@ def _without_extra(draft: StepDraft, facts: CallFacts, status: Rechecking) -> Ca
         extra=shown.extra if offered else NARROWEST,
         extra_sandbox=facts.sandbox if offered else "",
     )
+
+
+def _why_changed(tool: str, shown: CallFacts, now: CallFacts) -> str:
+    if shown.definition != now.definition:
+        return f"the tool {tool} has changed since it was approved: review it again"
+    return f"what would run has changed since it was approved: {difference(shown, now)}"
 
 
 def _settle_not_offered(draft: StepDraft, index: int) -> None:

@@ -136,17 +136,17 @@ def validation_states(contract: StepContract, messages: Sequence[Message], grant
 
 def missing_validations(
     contract: StepContract, messages: Sequence[Message], grant: Grant, answer: JsonValue
-) -> tuple[ValidationState, ...] | str:
+) -> tuple[ValidationState, ...]:
     """Return the validations that `answer` needs and that have not passed.
 
-    Returns a sentence instead if the answer does not name what was validated.
+    Raises PointerError, with a sentence, if the answer does not name what was validated.
     """
     claims: dict[str, tuple[_Claim, ...]] = {}
     for validation in contract.validations:
         try:
             claims[validation.tool] = tuple(_claims(validation, answer))
         except PointerError as error:
-            return f"{validation.tool} cannot be matched with the result: {error}."
+            raise PointerError(f"{validation.tool} cannot be matched with the result: {error}.") from None
     missing: list[ValidationState] = []
     for validation in contract.validations:
         states = _latest_states(validation, contract, messages, grant, claims=claims)

@@ -37,11 +37,3 @@ def test_one_that_changed_while_nobody_was_there_is_reviewed_again() -> None:
     world.decide(0, Approved())
     world.drain()
     assert pending_calls(world.state)[0].reason is AskReason.CHANGED
-
-
-def test_a_call_that_was_stored_before_definitions_were_kept_can_still_be_approved() -> None:
-    world = waiting("")
-    world.definition = "now it is kept"
-    world.decide(0, Approved())
-    world.drain()
-    assert [one.outcome for one in world.results()] == [Outcome.SUCCESS]

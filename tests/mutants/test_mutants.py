@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         promise="a stale reply is ignored",
         file="engine/turn.py",
-        before="or phase.round_id != event.round_id",
+        before="or phase.round_id != ended.round_id",
         after="",
     ),
     Mutant(
@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         promise="what was approved is compared with what would run",
         file="engine/inspection.py",
-        before="unchanged = calls.call_digest(draft, call, comparable) == status.digest",
-        after="unchanged = True",
+        before="return calls.call_digest(draft, call, facts) == status.digest",
+        after="return True",
     ),
     Mutant(
         promise="the digest binds what the target held",

@@ -168,14 +168,14 @@ WORKFLOWS = (
     Mutant(
         promise="a result that names nothing validated is refused",
         file="engine/acceptance.py",
-        before="    if isinstance(missing, str):",
-        after="    if isinstance(missing, str) and not missing:",
+        before="    except PointerError as error:\n        why, unnamed",
+        after="    except KeyError as error:\n        why, unnamed",
         tests=_EXAMPLES,
     ),
     Mutant(
         promise="patterns are looked at",
         file="engine/acceptance.py",
-        before="    if unmatched:\n",
+        before="    if result.unmatched:\n",
         after="    if False:\n",
         tests=_EXAMPLES,
     ),
@@ -203,8 +203,8 @@ WORKFLOWS = (
     Mutant(
         promise="patterns are tried on what is taken",
         file="engine/acceptance.py",
-        before='return read["result"], facts.result_unmatched, ()',
-        after='return read["result"], facts.bare_unmatched, ()',
+        before='return _Result(value=read["result"], unmatched=facts.result_unmatched)',
+        after='return _Result(value=read["result"], unmatched=facts.bare_unmatched)',
         tests=_EXAMPLES,
     ),
     Mutant(
