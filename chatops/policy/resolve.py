@@ -187,9 +187,13 @@ def resolve_grant(
     return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
 
 
+_REGISTRY_NAMES = {"site": "the site registry", "own": "your registry"}
+"""Words for a registry by the first part of its keys (`Layer.key`), in the order of `Registries`."""
+
+
 def _registries_by_owner(registries: Registries) -> list[tuple[str, Registry]]:
-    """Return the registries that exist, each with the first part of its keys: ``site`` or ``own``."""
-    return [(whose, registry) for whose, registry in zip(("site", "own"), registries, strict=True) if registry]
+    """Return the registries that exist, each with the first part of its keys."""
+    return [(whose, registry) for whose, registry in zip(_REGISTRY_NAMES, registries, strict=True) if registry]
 
 
 def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
@@ -215,35 +219,29 @@ def _tool_setting(registry: Registry | None, tool: str) -> ToolSetting:
     return next((setting for name, setting in settings if name == tool), ToolSetting())
 
 
-def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[Layer]:
-    """Return the layers of tool verdicts: the tools' own defaults, the site's settings, the user's settings.
+def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> Iterator[Layer]:
+    """Yield the layers of tool verdicts: the tools' own defaults, then the site's settings, then the user's.
 
     A verdict of the site replaces the default of its tool, even with a looser one. Only the first layer knows all
-    tools. Its default applies to unknown tools.
+    tools, so that it denies the unknown ones.
     """
-    site, own = registries
-    defaults: list[Rule] = []
-    site_rules: list[Rule] = []
-    own_rules: list[Rule] = []
-    for spec in specs:
-        by_site, by_user = _tool_setting(site, spec.name), _tool_setting(own, spec.name)
-        key = ("tools", spec.name, "verdict")
-        if by_site.verdict is None:
-            defaults.append(Rule(tool=spec.name, verdict=spec.verdict))
-        else:
-            defaults.append(Rule(tool=spec.name, verdict=Verdict.ALLOW))
-            site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict, key=("site", *key)))
-        if by_user.verdict is not None:
-            own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict, key=("own", *key)))
+    site, _ = registries
+    defaults = tuple(
+        Rule(tool=spec.name, verdict=spec.verdict if _tool_setting(site, spec.name).verdict is None else Verdict.ALLOW)
+        for spec in specs
+    )
     asks = "this tool always asks, unless a rule allows the call"
-    layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
-    if site_rules:
-        asks = "the site registry makes this tool ask"
-        layers.append(Layer(name="tools of the site registry", rules=tuple(site_rules), asks=asks))
-    if own_rules:
-        asks = "your registry makes this tool ask"
-        layers.append(Layer(name="tools of your registry", rules=tuple(own_rules), asks=asks))
-    return [*layers, *_approver_layers(specs, registries=registries)]
+    yield Layer(name="tool default", rules=defaults, default=Verdict.DENY, asks=asks)
+    for whose, registry in _registries_by_owner(registries):
+        rules = tuple(
+            Rule(tool=spec.name, verdict=verdict, key=(whose, "tools", spec.name, "verdict"))
+            for spec in specs
+            if (verdict := _tool_setting(registry, spec.name).verdict) is not None
+        )
+        if rules:
+            asks = f"{_REGISTRY_NAMES[whose]} makes this tool ask"
+            yield Layer(name=f"tools of {_REGISTRY_NAMES[whose]}", rules=rules, asks=asks)
+    yield from _approver_layers(specs, registries=registries)
 
 
 def _approver_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> Iterator[Layer]:
@@ -252,7 +250,7 @@ def _approver_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> It
         for whose, registry in _registries_by_owner(registries):
             if approver := _tool_setting(registry, spec.name).approver:
                 rule = Rule(tool=spec.name, verdict=Verdict.ASK, key=(whose, "tools", spec.name, "approver"))
-                name = f"approver of {'the site' if whose == 'site' else 'your'} registry"
+                name = f"approver of {_REGISTRY_NAMES[whose]}"
                 asks = f"{name}: {approvers_phrase(approver)}"
                 yield Layer(name=name, rules=(rule,), asks=asks, approver=approver)
 
@@ -280,7 +278,7 @@ def _confirm_deny_layers(registries: Registries, *, user: User) -> list[Layer]:
         rights = entitlement(registry.users or (), user=user)
         if rights.confirm_deny:
             rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in rights.confirm_deny)
-            name = f"confirm_deny in {'the site registry' if whose == 'site' else 'your registry'}"
+            name = f"confirm_deny in {_REGISTRY_NAMES[whose]}"
             layers.append(Layer(name=name, rules=rules, key=(whose, "users", rights.denying, "confirm_deny")))
     return layers
 
