@@ -177,36 +177,65 @@ def load_registry(
     )
 
 
+@frozen_dataclass
+class _Own:
+    """The registry in force for the user: that of the file, or what replaces it if it is broken.
+
+    The fields are those of `Loaded`; `notices` are the warnings besides those of the registry itself.
+    """
+
+    registry: Registry
+    notices: tuple[str, ...] = ()
+    broken: ConfigError | None = None
+    broken_note: str = ""
+    access_cap: AccessLevel | None = None
+
+
 def _load(lookup: _Lookup) -> Loaded:
     site = _load_site(lookup.site)
     path = _choose_file(lookup)
+    # Taken before the file is read, so that a change from then on is noticed.
     stamp = _file_stamp(lookup, path)
-    notices: list[str] = []
-    broken: ConfigError | None = None
-    broken_note = ""
-    cap: AccessLevel | None = None
-    try:
-        data = _read(path)
-        registry = read_registry(data, source=lookup.display_name(path))
-        notices += _keep_copy(lookup.paths, path, data)
-        notices.extend(_access_notices(path) if path != lookup.packaged else ())
-    except ConfigError as error:
-        broken = error
-        registry, cap, note = _replacement_for(lookup, path)
-        broken_note = f"{error} {note}"
-    registry = _without_links_past_ceiling(registry, site, notices)
-    warnings = (*map(RegistryWarning, notices), *registry.warnings, *(site.warnings if site is not None else ()))
+    own = _load_own(lookup, path)
+    registry = own.registry
+    if site is not None and site.sandbox is not None:
+        registry = _without_links_past_ceiling(registry, site.sandbox)
     return Loaded(
         registry=with_built_in_models(registry, env=dict(lookup.env)),
         site=site,
         path=path,
-        broken=broken,
-        broken_note=broken_note,
-        access_cap=cap,
-        warnings=warnings,
+        broken=own.broken,
+        broken_note=own.broken_note,
+        access_cap=own.access_cap,
+        warnings=(*map(RegistryWarning, own.notices), *registry.warnings, *(site.warnings if site is not None else ())),
         stamp=stamp,
         lookup=lookup,
     )
+
+
+def _load_own(lookup: _Lookup, path: Path) -> _Own:
+    try:
+        data = _read(path)
+        registry = read_registry(data, source=lookup.display_name(path))
+    except ConfigError as error:
+        return _replacement_for(lookup, path, error)
+    shared = _access_notices(path) if path != lookup.packaged else ()
+    return _Own(registry=registry, notices=(*_keep_copy(lookup.paths, path, data), *shared))
+
+
+def _replacement_for(lookup: _Lookup, path: Path, error: ConfigError) -> _Own:
+    """Return what is in force instead of the file `path`, which is broken by `error`."""
+    if (last_good := _last_good_copy(lookup, path)) is not None:
+        note = f"{error} The last version of it that could be read stays in force."
+        return _Own(registry=last_good, broken=error, broken_note=note)
+    note = f"{error} There is no earlier version of it, so the built-in registry is used, at level viewer."
+    try:
+        registry = read_registry(_read(lookup.packaged), source=str(lookup.packaged))
+    except ConfigError:
+        # Allow nothing but chatting.
+        bare = RoleSpec(name="assistant", tools=())
+        registry = Registry(source="built in", digest="built in", roles=(bare,))
+    return _Own(registry=registry, broken=error, broken_note=note, access_cap=AccessLevel.VIEWER)
 
 
 def _load_site(place: SitePlace) -> Registry | None:
@@ -231,26 +260,26 @@ def _site_error(path: Path, why: str) -> ConfigError:
     )
 
 
-def _without_links_past_ceiling(registry: Registry, site: Registry | None, notices: list[str]) -> Registry:
+def _without_links_past_ceiling(registry: Registry, ceiling: SandboxSpec) -> Registry:
     """Return the registry without those paths of its sandbox that lead, through a link, out of what the site permits.
 
-    The ceiling compares paths as they are written, so it would let them pass. Adds a notice for each to `notices`.
+    The ceiling compares paths as they are written, so it would let them pass. A warning is added for each.
     """
-    if site is None or (ceiling := site.sandbox) is None:
-        return registry
+    warnings: list[RegistryWarning] = []
 
     def limited(spec: SandboxSpec) -> SandboxSpec:
         out_read = _paths_leading_out(spec.read, (*ceiling.read, *ceiling.write))
         out_write = _paths_leading_out(spec.write, ceiling.write)
-        notices.extend(
-            f"The sandbox does not get {path}: a link leads out of what the site permits."
+        warnings.extend(
+            RegistryWarning(f"The sandbox does not get {path}: a link leads out of what the site permits.")
             for path in (*out_read, *out_write)
         )
         read = tuple(path for path in spec.read if path not in out_read)
         return replace(spec, read=read, write=tuple(path for path in spec.write if path not in out_write))
 
     servers = tuple(replace(server, sandbox=limited(server.sandbox)) for server in registry.servers)
-    return replace(registry, sandbox=registry.sandbox and limited(registry.sandbox), servers=servers)
+    sandbox = registry.sandbox and limited(registry.sandbox)
+    return replace(registry, sandbox=sandbox, servers=servers, warnings=(*warnings, *registry.warnings))
 
 
 def _paths_leading_out(paths: tuple[str, ...], permitted: tuple[str, ...]) -> list[str]:
@@ -298,20 +327,6 @@ def _read(path: Path) -> bytes:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror or error}.", advice="Check the file and its permissions."
         ) from None
-
-
-def _replacement_for(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
-    """Return the replacement for a broken file, its level cap, and the sentence about it for the user."""
-    last_good = _last_good_copy(lookup, path)
-    if last_good is not None:
-        return last_good, None, "The last version of it that could be read stays in force."
-    note = "There is no earlier version of it, so the built-in registry is used, at level viewer."
-    try:
-        return read_registry(_read(lookup.packaged), source=str(lookup.packaged)), AccessLevel.VIEWER, note
-    except ConfigError:
-        # Allow nothing but chatting.
-        bare = Registry(source="built in", digest="built in", roles=(RoleSpec(name="assistant", tools=()),))
-        return bare, AccessLevel.VIEWER, note
 
 
 @lru_cache(maxsize=4)

@@ -45,19 +45,23 @@ def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -
 
 
 def _combination_fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
-    """Return why the keys that are given do not go together; empty if they do."""
-    transport = spec.transport or spec.type
+    """Return why the keys of `value` do not go together; empty if they do."""
     if bool(spec.command) == bool(spec.url):
         return "a server has either a command or a url"
     if spec.transport and spec.type and spec.transport is not spec.type:
         return "transport and type contradict each other"
-    if transport and (transport is ServerTransport.STDIO) != bool(spec.command):
-        transport_word = value.get("transport") or value.get("type")
-        return f"a server with a {'command' if spec.command else 'url'} cannot use {transport_word}"
-    if spec.url and (spec.args or spec.env or spec.cwd or {"sandbox", "workspace", "accept_level"} & value.keys()):
+    transport = spec.transport or spec.type
+    # As the file spells it: one transport has several names.
+    transport_word = value.get("transport") or value.get("type")
+    if spec.command:
+        if transport not in (None, ServerTransport.STDIO):
+            return f"a server with a command cannot use {transport_word}"
+        return "headers and auth are for a server with a url" if spec.headers or spec.auth else ""
+    if transport is ServerTransport.STDIO:
+        return f"a server with a url cannot use {transport_word}"
+    # `sandbox`, `workspace` and `accept_level` have no empty value, so the file may not have them at all.
+    if spec.args or spec.env or spec.cwd or {"sandbox", "workspace", "accept_level"} & value.keys():
         return "args, env, cwd, workspace, accept_level and sandbox are for a server with a command"
-    if spec.command and (spec.headers or spec.auth):
-        return "headers and auth are for a server with a url"
     if spec.auth and any(name.lower() == "authorization" for name, _ in spec.headers):
         return "a server has either auth or the header Authorization"
     return ""
