@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -27,7 +28,9 @@ from chatops.toolkit.threads import in_thread
 from chatops.tools.arguments import fit_schema, parse
 
 if TYPE_CHECKING:
-    from chatops.mcp.connection import Progress
+    from mcp.types import CallToolResult
+
+    from chatops.mcp.connection import Connection, Progress
 
 _PROGRESS_S = 0.25
 """Seconds between two lines of progress on the card."""
@@ -36,6 +39,10 @@ _MAX_PROGRESS = 400
 _MAX_MESSAGE = 200
 """Characters of the server's words in such a line."""
 UNKNOWN = "It is not known whether the call took effect."
+
+
+class _OutcomeUnknownError(Exception):
+    """Raised if a call ended without an answer of the server, so that it may have taken effect. Its text says how."""
 
 
 @frozen_dataclass
@@ -97,15 +104,41 @@ class ServerTool:
         except ServerStartError as error:
             raise ToolFailedError(f"Not run: the MCP server {self.server.spec.name} is not ready: {error}") from error
         found = self.server.tool(self.name)
-        # The definition is part of what was approved. The folder and level of the process are, too.
+        # The definition is part of what was approved, and so are the folder and level of the process (`sandbox`).
         if found is None or found.definition != facts.definition or connection.sandbox != facts.sandbox:
             raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
-        from chatops.mcp.connection import AnswerError, CallError, LostError
         from chatops.mcp.inbound import MAX_PER_S
         from chatops.mcp.results import as_result
 
         await self.server.note_use(found)
+        arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
         notices: list[str] = []
+        dropped = connection.inbound.dropped
+        self.server.running_calls += 1
+        try:
+            answer = await self._call(connection, found.name, arguments, context, notices)
+        except _OutcomeUnknownError as unknown:
+            return ToolResult(outcome=Outcome.UNKNOWN, content=f"{unknown} {UNKNOWN}")
+        finally:
+            self.server.running_calls -= 1
+        if connection.inbound.dropped > dropped:
+            notices.append(f"[chatops dropped messages of the server: it sent more than {MAX_PER_S} in a second]")
+        result = await as_result(answer, output_schema=found.spec.output_schema, context=context)
+        return replace(result, content="\n".join((*dict.fromkeys(notices), result.content)))
+
+    async def _call(
+        self,
+        connection: "Connection",
+        tool: str,
+        arguments: dict[str, JsonValue],
+        context: ToolContext,
+        notices: list[str],
+    ) -> "CallToolResult":
+        """Call the tool as the server names it, within the time limit. Declined questions are added to `notices`.
+
+        Raises _OutcomeUnknownError, or ToolFailedError if the server refused the call.
+        """
+        from chatops.mcp.connection import AnswerError, CallError, LostError
 
         def note_decline(why: str) -> None:
             notices.append(f"[chatops declined a question of the server to the user: {why}]")
@@ -114,44 +147,30 @@ class ServerTool:
             note_decline("no user is present to answer it")
             return Answer(action=AnswerAction.DECLINE)
 
-        arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
         limit = program_seconds(context)
-        dropped = connection.inbound.dropped
-        self.server.running_calls += 1
         try:
             async with asyncio.timeout(limit) as clock:
                 ask = decline if context.ask is None else with_limit_paused(context.ask, clock)
-                result = await connection.call(
-                    found.name, arguments, shown=_progress_of(context), ask=ask, on_decline=note_decline
+                return await connection.call(
+                    tool, arguments, shown=_progress_of(context), ask=ask, on_decline=note_decline
                 )
         except TimeoutError:
-            return _unknown_result(f"The server did not answer within {limit:.0f} s.")
+            raise _OutcomeUnknownError(f"The server did not answer within {limit:.0f} s.") from None
         except asyncio.CancelledError:
             # Not raised again: the call may have taken effect, and only a result can say so.
-            return _unknown_result("Stopped by the user while the server worked on it.")
+            raise _OutcomeUnknownError("Stopped by the user while the server worked on it.") from None
         except LostError as error:
             why = f": {error}" if str(error) else ""
-            return _unknown_result(
-                f"The connection to the MCP server {self.server.spec.name} was lost during the call{why}."
-            )
+            lost = f"The connection to the MCP server {self.server.spec.name} was lost during the call{why}."
+            raise _OutcomeUnknownError(lost) from error
         except AnswerError:
-            return _unknown_result("The answer of the server cannot be read.")
+            raise _OutcomeUnknownError("The answer of the server cannot be read.") from None
         except CallError as error:
             raise ToolFailedError(f"The server refused the call: {error}") from error
-        finally:
-            self.server.running_calls -= 1
-        if connection.inbound.dropped > dropped:
-            notices.append(f"[chatops dropped messages of the server: it sent more than {MAX_PER_S} in a second]")
-        answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
-        return replace(answered, content="\n".join((*dict.fromkeys(notices), answered.content)))
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Report that the outcome of a started call is unknown: a server cannot be asked what became of it."""
         return Reconciled(result=None)
-
-
-def _unknown_result(reason: str) -> ToolResult:
-    return ToolResult(outcome=Outcome.UNKNOWN, content=f"{reason} {UNKNOWN}")
 
 
 def _progress_of(context: ToolContext) -> "Progress":
