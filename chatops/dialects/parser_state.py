@@ -28,8 +28,6 @@ from chatops.dialects.formats.base import (
     with_low_confidence,
 )
 from chatops.dialects.literal_text import (
-    Enclosure,
-    OpenTags,
     closing_sign_for,
     introduces_an_example,
     paragraph_end,
@@ -38,6 +36,7 @@ from chatops.dialects.literal_text import (
 )
 from chatops.dialects.reading import DiagnosticKind
 from chatops.dialects.reading_builder import ReadingBuilder
+from chatops.dialects.unknown_tags import Enclosure, OpenTags
 
 Mode = Callable[["ParserState"], bool]
 ANYTHING = None

@@ -29,7 +29,6 @@ from chatops.dialects.literal_text import (
     Fence,
     may_hold_a_call,
     open_fence,
-    read_tag,
     result_ends,
 )
 from chatops.dialects.parser_state import (
@@ -42,6 +41,7 @@ from chatops.dialects.parser_state import (
     skip_code_span,
     wait,
 )
+from chatops.dialects.unknown_tags import read_tag
 
 _END_MAY_BEGIN = re.compile(r"[<\[-]")
 _FENCE_END_MAY_BEGIN = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
@@ -305,8 +305,8 @@ def note_unknown_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
         return wait(state, start)
     if tag is None:
         return mark.end()
-    key, closes = tag
-    if closes:
+    key = tag.key
+    if tag.closes:
         if not state.tags.close(key) and key[0] not in "[|" and not state.began_with_call:
             # The opening tag may have been in the prompt. Everything before was thought in that case.
             state.result.lower_confidence()

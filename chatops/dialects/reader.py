@@ -31,7 +31,7 @@ Hold-back. Text is given out as soon as it is certain:
 
 What is text, whatever it looks like: calls in code spans, fences that are followed by other text, indented code,
 quotations, comments, echoes of tool output, invented turns of other roles, the answer to the user in its own block, and
-pairs of unknown tags (`literal_text.py`).
+pairs of unknown tags (`unknown_tags.py`).
 
 Confidence. A call is HIGH unless it may have been an example: it is in a fence that is not the whole message, was
 introduced as an example, is in an unclosed unknown tag, or is code after a marker that named no tool. A LOW call is
