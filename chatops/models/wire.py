@@ -222,8 +222,7 @@ class _Beginning:
     """Messages at the start of an array, as they were sent.
 
     They end with results for all calls, so that what follows can change nothing of them, and is encoded without looking
-    at them. Which reasoning is sent with them depends on one thing that follows, a message of the user: either none
-    follows (`open`), because the last turn continues, or one does.
+    at them. Only the reasoning that is sent with them depends on whether a message of the user follows.
     """
 
     messages: tuple[Message, ...] = ()
@@ -231,17 +230,16 @@ class _Beginning:
     data: bytes = b""
     id_counts: Mapping[CallId, int] = field(default_factory=dict)
     """Number of calls per id in these messages."""
-    open: bool = False
-    """True if they end within a turn, before its next round; False if they end before a message of the user."""
 
-    def starts(self, messages: tuple[Message, ...], replay: ReasoningReplay) -> bool:
-        """Return True if a request with these messages begins with this."""
+    def starts(self, messages: tuple[Message, ...], replay: ReasoningReplay, *, before_prompt: bool) -> bool:
+        """Return True if a request with these messages begins with this.
+
+        `before_prompt` is True if these were sent before a message of the user, and False if none followed.
+        """
         count = len(self.messages)
         if replay != self.replay or messages[:count] != self.messages:
             return False
-        # An open beginning is continued by its own turn, and any other one by a message of the user.
-        has_prompt = any(isinstance(message, UserMessage) for message in messages[count:])
-        return not has_prompt if self.open else has_prompt
+        return any(isinstance(message, UserMessage) for message in messages[count:]) is before_prompt
 
 
 class MessageEncoder:
@@ -259,39 +257,38 @@ class MessageEncoder:
         self._absent_signature = absent_signature
         self._short = short_ids
         self._read_file = read_file
-        self._beginning = _Beginning()
-        """The turns before the last message of the user."""
-        self._so_far = _Beginning(open=True)
+        self._earlier_turns = _Beginning()
+        """All before the last message of the user."""
+        self._so_far = _Beginning()
         """The last array that ends with results, which the next round of its turn continues."""
         self._fragments: dict[MessageId, _Fragment] = {}
-        """Encoded messages after `_beginning`, and the images of results."""
+        """Encoded messages after `_earlier_turns`, and the images of results."""
 
     def array(self, messages: Iterable[Message], *, system: str, replay: ReasoningReplay = NO_REPLAY) -> bytes:
         """Return the whole array as JSON bytes."""
         messages = tuple(messages)
-        beginning = self._so_far
-        if not beginning.starts(messages, replay):
-            beginning = self._beginning
-        if not beginning.starts(messages, replay):
-            beginning = self._beginning = _Beginning(replay=replay)
+        beginning = self._find_beginning(messages, replay)
         rest = messages[len(beginning.messages) :]
+        # By the index of a message in `rest`: the results of its calls, None for a lost one, and the text of the reply
+        # that is missing before it.
         results, unanswered = results_of(rest), missing_replies(rest)
         id_counts = Counter(beginning.id_counts)
-        last_prompt = max((index for index, message in enumerate(rest) if isinstance(message, UserMessage)), default=-1)
+        # Without a message of the user, all of `rest` is of this turn.
+        turn_start = max((index for index, message in enumerate(rest) if isinstance(message, UserMessage)), default=0)
         fragments = [beginning.data] if beginning.data else []
         for index, message in enumerate(rest):
             match message:
                 case UserMessage():
                     if index in unanswered:
                         fragments.append(encode({"role": "assistant", "content": unanswered[index]}))
-                    elif index == last_prompt:  # An inserted reply belongs to no message: nothing is kept then.
-                        self._keep_beginning(beginning, rest[:last_prompt], fragments, id_counts)
+                    elif index == turn_start:  # An inserted reply belongs to no message: nothing is kept then.
+                        self._keep_earlier_turns(beginning, rest[:index], fragments, id_counts)
                     fragments.append(self._encode_once(message))
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
                     ids = tuple(self._unique_id(call.id, id_counts) for call in message.calls)
-                    reasoning = replay.of(message, this_turn=index > last_prompt)
+                    reasoning = replay.of(message, this_turn=index >= turn_start)
                     fragments.append(self._encode_once(message, ids=ids, reasoning=reasoning, field=replay.field))
                     answers = results.get(index, ())
                     fragments += [self._result_message(*pair) for pair in zip(ids, answers, strict=True)]
@@ -302,21 +299,29 @@ class MessageEncoder:
                     assert_never(message)
         if results and all(None not in found for found in results.values()):
             data = b",".join(fragments)
-            self._so_far = _Beginning(messages=messages, replay=replay, data=data, id_counts=dict(id_counts), open=True)
+            self._so_far = _Beginning(messages=messages, replay=replay, data=data, id_counts=dict(id_counts))
             fragments = [data]
         first = [encode({"role": "system", "content": system})] if system.strip() else []
         # Joined in one go, because each addition would copy the whole history. The first comma is left out.
         parts = [part for fragment in first + fragments for part in (b",", fragment)]
         return b"".join((b"[", *parts[1:], b"]"))
 
-    def _keep_beginning(
+    def _find_beginning(self, messages: tuple[Message, ...], replay: ReasoningReplay) -> _Beginning:
+        """Return the longest beginning of the array that was sent before and is the same now."""
+        if self._so_far.starts(messages, replay, before_prompt=False):
+            return self._so_far
+        if not self._earlier_turns.starts(messages, replay, before_prompt=True):
+            self._earlier_turns = _Beginning(replay=replay)
+        return self._earlier_turns
+
+    def _keep_earlier_turns(
         self, before: _Beginning, more: tuple[Message, ...], fragments: list[bytes], id_counts: Mapping[CallId, int]
     ) -> None:
         """Keep the fragments so far as the beginning of the next requests, if nothing later can change them."""
         if more and all(None not in found for found in results_of(more).values()):
             messages, data = (*before.messages, *more), b",".join(fragments)
-            self._beginning = replace(before, messages=messages, data=data, id_counts=dict(id_counts))
-            self._so_far = _Beginning(open=True)
+            self._earlier_turns = replace(before, messages=messages, data=data, id_counts=dict(id_counts))
+            self._so_far = _Beginning()
             self._fragments.clear()
 
     def _unique_id(self, call_id: CallId, id_counts: Counter[CallId]) -> str:

@@ -155,7 +155,8 @@ _FUNCTIONS = (
         END""",
         language="plpgsql VOLATILE",
     ),
-    # With a lease, also one that has expired, a worker may be about to send the message.
+    # With a lease, also one that has expired, a worker may be about to send the message. A hint tells workers of a
+    # session; `is_new` of one says that only the queued message made it.
     _function(
         "cancel_queued(_id text) RETURNS boolean",
         """BEGIN
@@ -188,6 +189,7 @@ _FUNCTIONS = (
         END""",
         language="plpgsql VOLATILE",
     ),
+    # U+FDD0 begins an escaped character (`postgres.MARK`): chatops reads such a text otherwise than the database.
     _function(
         "post_decision(_call text, _digest text, _decision text, _by text) RETURNS boolean",
         """DECLARE _turn text;
