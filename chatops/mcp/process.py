@@ -268,9 +268,8 @@ async def _prepare_command(
     )
     command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
     # Masked: it reads no files that may hold secrets. It serves: its standard input is for messages, not the handshake.
-    prepared = set_up(command, confined=confined, context=context, masked=True, serves=True)
-    confined_command, _ = await stack.enter_async_context(prepared)
-    return confined_command
+    ready = set_up(command, confined=confined, context=context, masked=True, serves=True)
+    return (await stack.enter_async_context(ready)).command
 
 
 async def _start_process(command: Command) -> asyncio.subprocess.Process:

@@ -169,7 +169,13 @@ def confinement(
     network_words = "network" if spec.network else "no network"
     network_words += f" but {', '.join(spec.hosts)}" if spec.hosts and proxied else ""
     workspace_words = _describe_workspace(spec, workspace, access, bubblewrap=bool(works.program))
-    used, credential_words = _usable_credentials(spec, proxied=proxied)
+    credential_faults = {
+        credential: why_unusable(credential, os.environ) if proxied else _NO_PROXY for credential in spec.credentials
+    }
+    credential_words = [
+        f"without the credential for {credential.name} ({fault})" if fault else f"uses the credential {credential}"
+        for credential, fault in credential_faults.items()
+    ]
     words = (network_words, *workspace_words, "no home", *list_words, *credential_words)
     return Confinement(
         level=works.level,
@@ -180,7 +186,7 @@ def confinement(
         path=_search_path(spec, toolchains),
         toolchains=toolchains,
         repository=own_repository(workspace),
-        credentials=used,
+        credentials=tuple(str(credential) for credential, fault in credential_faults.items() if not fault),
     )
 
 
@@ -192,19 +198,6 @@ def _describe_workspace(spec: SandboxSpec, workspace: Path, access: WorkspaceAcc
     linked = (workspace / ".git").is_symlink()
     git_is_writable = linked or spec.git == "writable" or not bubblewrap
     return [access.value, "its .git too" if git_is_writable else _GIT_WORDS[spec.git]]
-
-
-def _usable_credentials(spec: SandboxSpec, *, proxied: bool) -> tuple[tuple[str, ...], list[str]]:
-    """Return the credentials that commands can use, and words on each one. Only the proxy adds them to requests."""
-    used, words = list[str](), list[str]()
-    for credential in spec.credentials:
-        fault = why_unusable(credential, os.environ) if proxied else _NO_PROXY
-        if fault:
-            words.append(f"without the credential for {credential.name} ({fault})")
-        else:
-            words.append(f"uses the credential {credential}")
-            used.append(str(credential))
-    return tuple(used), words
 
 
 def _link_fault(spec: SandboxSpec, workspace: Path) -> str:
@@ -394,6 +387,7 @@ def sandboxed_command(
         call=call,
         contained=True,
         reports=not serves,
+        # In the order of the words `DATA` above.
         data=tuple(filter(None, (git_config, call_filter, variables))),
         passed=() if channel is None else (channel,),
     )

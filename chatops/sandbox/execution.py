@@ -27,7 +27,7 @@ from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinemen
 from chatops.sandbox.covers import SandboxSetupError, mount_points
 from chatops.sandbox.credentials import credential_environment, used_credentials
 from chatops.sandbox.git_access import Stage, stage_for
-from chatops.sandbox.lacks import likely_cause, unreached_cause
+from chatops.sandbox.lacks import NO_CAUSE, Cause, likely_cause, unreached_cause
 from chatops.sandbox.orphans import attempt_name
 from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
@@ -108,21 +108,29 @@ def _may_run_unsandboxed(context: ToolContext) -> bool:
     return not context.sandbox.require and context.source is None
 
 
+@frozen_dataclass
+class ConfinedCall:
+    """The facts of a call that runs a program, and how the program would be confined."""
+
+    facts: CallFacts
+    confined: Confinement
+
+
 def inspect_program(
     text: str, *, field: str, cwd: str, facts: CallFacts, context: ToolContext, failures: SandboxFailures
-) -> tuple[CallFacts, Confinement | None]:
-    """Return the facts of a call that runs `text`, the argument `field`, in the folder `cwd`, and its confinement.
+) -> ConfinedCall | CallFacts:
+    """Inspect a call that runs `text`, the argument `field`, in the folder `cwd`.
 
-    The confinement is None if the call cannot run. May run the sandbox's probe: call it in a thread.
+    Returns only facts, which say why, if the call cannot run. May run the sandbox's probe: call it in a thread.
     """
     if problem := argument_fault(text):
-        return with_problem(facts, field, problem), None
+        return with_problem(facts, field, problem)
     place = locate(cwd, context=context, field="cwd")
     facts = replace(with_place(facts, place), paths=(), caution="")
     if not place.usable:
-        return facts, None
+        return facts
     if place.info is None or not stat.S_ISDIR(place.info.st_mode):
-        return with_solvable_problem(facts, "is not a folder", field="cwd", given=cwd), None
+        return with_solvable_problem(facts, "is not a folder", field="cwd", given=cwd)
     confined = failures.confinement_for(text, cwd=place.path, context=context)
     facts = replace(
         facts,
@@ -135,7 +143,7 @@ def inspect_program(
         credentials=confined.credentials,
         sandboxed=bool(confined.program),
     )
-    return facts, confined
+    return ConfinedCall(facts=facts, confined=confined)
 
 
 def argument_fault(text: str) -> str:
@@ -169,6 +177,15 @@ def base_environment(spec: SandboxSpec, confined: Confinement) -> dict[str, str]
     }
 
 
+@frozen_dataclass
+class Prepared:
+    """A command as it is started, wrapped in its limits."""
+
+    command: Command
+    unreached: Sequence[str] = ()
+    """Hosts that the proxy has not reached so far. It grows while the command runs."""
+
+
 @asynccontextmanager
 async def set_up(
     command: Command,
@@ -178,45 +195,63 @@ async def set_up(
     masked: bool,
     stage: Stage | None = None,
     serves: bool = False,
-) -> AsyncIterator[tuple[Command, Sequence[str]]]:
-    """Yield `command` under the limits of `context`, with what these need around it, and the hosts not reached so far.
+) -> AsyncIterator[Prepared]:
+    """Yield `command` under the limits of `context`, with what these need around it.
 
     The arguments are those of `sandboxed_command`. Raises SandboxSetupError or OSError.
     """
-    limits, unreached = context.sandbox, list[str]()
     async with AsyncExitStack() as stack:
         if confined.program:
-            environment = {**command.environment, "TMPDIR": "/tmp"}
-            channel = None
-            used = used_credentials(limits)
-            if (limits.hosts or used) and not limits.network:
-                environment |= proxy_environment((*limits.hosts, *(use.credential.name for use in used)))
-                environment |= credential_environment(used, environment)
-                ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
-                channel = theirs.fileno()
-                proxy = Proxy(hosts=limits.hosts, credentials=used, unreached=unreached)
-                await stack.enter_async_context(proxy.serving(ours))
-            command = await in_thread(
-                sandboxed_command,
-                command.argv,
-                confined=confined,
-                context=context,
-                cwd=command.cwd,
-                environment=environment,
-                call=command.call,
-                masked=masked,
-                stage=stage,
-                channel=channel,
-                serves=serves,
+            yield await _put_in_bubblewrap(
+                command, stack, confined=confined, context=context, masked=masked, stage=stage, serves=serves
             )
-            place = context.source or context.workspace
-            stack.enter_context(mount_points(place, protects_git=limits.git != "writable"))
         elif confined.level is SandboxLevel.LANDLOCK:
             private = stack.enter_context(temporary_folder())
             limited = landlock_limits(confined, context, private=private)
             own = {**command.environment, "HOME": str(private), "TMPDIR": str(private)}
-            command = replace(command, limits=limited, environment=own)
-        yield command, unreached
+            yield Prepared(command=replace(command, limits=limited, environment=own))
+        else:
+            yield Prepared(command=command)
+
+
+async def _put_in_bubblewrap(
+    command: Command,
+    stack: AsyncExitStack,
+    *,
+    confined: Confinement,
+    context: ToolContext,
+    masked: bool,
+    stage: Stage | None,
+    serves: bool,
+) -> Prepared:
+    """Wrap a command in bubblewrap. Its proxy and its mount points stay until `stack` is closed."""
+    limits, unreached = context.sandbox, list[str]()
+    environment = {**command.environment, "TMPDIR": "/tmp"}
+    channel = None
+    used = used_credentials(limits)
+    if (limits.hosts or used) and not limits.network:
+        environment |= proxy_environment((*limits.hosts, *(use.credential.name for use in used)))
+        environment |= credential_environment(used, environment)
+        ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+        channel = theirs.fileno()
+        proxy = Proxy(hosts=limits.hosts, credentials=used, unreached=unreached)
+        await stack.enter_async_context(proxy.serving(ours))
+    wrapped = await in_thread(
+        sandboxed_command,
+        command.argv,
+        confined=confined,
+        context=context,
+        cwd=command.cwd,
+        environment=environment,
+        call=command.call,
+        masked=masked,
+        stage=stage,
+        channel=channel,
+        serves=serves,
+    )
+    place = context.source or context.workspace
+    stack.enter_context(mount_points(place, protects_git=limits.git != "writable"))
+    return Prepared(command=wrapped, unreached=unreached)
 
 
 def program_seconds(context: ToolContext) -> float:
@@ -266,10 +301,10 @@ async def run_confined(
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
     duration = int((time.monotonic() - started) * 1000)
-    cause, needs = _explain_failure(run, argv=argv, confined=confined, context=context)
-    failures.learn(facts, context, needs=needs)
+    cause = _find_cause(run, argv=argv, confined=confined, context=context)
+    failures.learn(facts, context, needs=cause.needs)
     ending = _ending_of(run.ended, seconds=seconds, pipeline=pipeline)
-    ending = replace(ending, cause="; ".join(filter(None, (cause, *run.untaken))))
+    ending = replace(ending, cause="; ".join(filter(None, (cause.text, *run.untaken))))
     shown = run.ended.output.capped(limit=context.max_output_chars - _STATUS_ROOM)
     return ToolResult(
         outcome=Outcome.SUCCESS if run.ended.code == 0 else Outcome.FAILED,
@@ -294,16 +329,14 @@ def _ending_of(ended: EndedCommand, *, seconds: float, pipeline: tuple[str, ...]
     return replace(ending, stopped=ended.stopped, pipeline=names, not_found=missing)
 
 
-def _explain_failure(
-    run: "_EndedRun", *, argv: tuple[str, ...], confined: Confinement, context: ToolContext
-) -> tuple[str, SandboxSpec]:
-    """Return the clause on what in the sandbox made the command fail, or "", and the limits with which it would not."""
+def _find_cause(run: "_EndedRun", *, argv: tuple[str, ...], confined: Confinement, context: ToolContext) -> Cause:
+    """Return what in the sandbox made the command fail; `NO_CAUSE` if it did not fail, or not for that."""
     code = run.ended.code
     if run.unreached:
         # The proxy knows this; what the output says of the network follows from it.
         return unreached_cause(run.unreached, code=code, spec=context.sandbox)
     if not confined.program or not code:
-        return "", NARROWEST
+        return NO_CAUSE
     output = run.ended.output.text()
     return likely_cause(output, code=code, argv=argv, command=run.command, confined=confined, context=context)
 
@@ -329,15 +362,15 @@ async def setup_fault(context: ToolContext) -> str:
 
 @frozen_dataclass
 class _EndedRun:
-    """A command that has ended.
-
-    `unreached`: hosts that it asked for in vain. `untaken`: its changes in .git that were not taken over, as clauses.
-    """
+    """A command that has ended."""
 
     command: Command
+    """As it was started, wrapped in its limits."""
     ended: EndedCommand
-    unreached: tuple[str, ...] = ()
-    untaken: tuple[str, ...] = ()
+    unreached: tuple[str, ...]
+    """Hosts that it asked for in vain."""
+    untaken: tuple[str, ...]
+    """Its changes in .git that were not taken over, as clauses."""
 
 
 async def _run_in_sandbox(
@@ -360,11 +393,11 @@ async def _run_in_sandbox(
     await in_thread(remove_left_folders)
     with stage_for(confined.repository if writes else None, context.sandbox.git) as stage:
         ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
-        async with ready as (command, unreached):
+        async with ready as prepared:
             failures.forget(facts, context)
             try:
                 ended = await run_command(
-                    command,
+                    prepared.command,
                     timeout_s=seconds,
                     keep=min(max_chars, MAX_SHOWN),
                     output=context.output,
@@ -380,7 +413,7 @@ async def _run_in_sandbox(
     if not ended.started and ended.code is not None:
         last_line = ended.output.text().strip().rpartition("\n")[2]
         raise SandboxSetupError(visible(last_line or "it gave no reason", limit=_MAX_REASON))
-    return _EndedRun(command=command, ended=ended, unreached=tuple(unreached), untaken=untaken)
+    return _EndedRun(command=prepared.command, ended=ended, unreached=tuple(prepared.unreached), untaken=untaken)
 
 
 def _record_failure(

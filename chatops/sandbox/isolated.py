@@ -25,13 +25,13 @@ _INTERPRETER_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
 _CHILD_SCRIPT = """
 import dataclasses, importlib, json, resource, sys
 module, name = sys.argv[1:3]
-cpu_s, memory, progress_fd = map(int, sys.argv[3:])
+cpu_s, memory = map(int, sys.argv[3:5])
 resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if memory:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-if progress_fd >= 0:
-    importlib.import_module("chatops.toolkit.counting").count_into(progress_fd)
+if progress_fd := sys.argv[5]:
+    importlib.import_module("chatops.toolkit.counting").count_into(int(progress_fd))
 function = getattr(importlib.import_module(module), name)
 json.dump(function(**json.load(sys.stdin)), sys.stdout, default=dataclasses.asdict)
 """
@@ -61,12 +61,13 @@ def run_isolated(
     Arguments and result pass as JSON, dataclasses in them as objects. `counter` counts what the function counts. Raises
     IsolatedCallError.
     """
-    reader, writer = os.pipe() if counter is not None else (-1, -1)
+    writer: int | None = None
     if counter is not None:
+        reader, writer = os.pipe()
         threading.Thread(target=_count_progress, args=(reader, counter), name="progress", daemon=True).start()
     # -P: do not import modules from the current folder.
     argv = [sys.executable, "-P", "-c", _CHILD_SCRIPT, function.__module__, function.__qualname__]
-    argv += [str(limits.cpu_s), str(limits.memory), str(writer)]
+    argv += [str(limits.cpu_s), str(limits.memory), "" if writer is None else str(writer)]
     path = [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
     # The child may parse untrusted pages, so its environment holds no keys.
     kept = {name: os.environ[name] for name in _INTERPRETER_VARIABLES if name in os.environ}
@@ -78,7 +79,7 @@ def run_isolated(
             capture_output=True,
             env=environment,
             timeout=limits.wait_s,
-            pass_fds=(writer,) if counter is not None else (),
+            pass_fds=() if writer is None else (writer,),
             # Ctrl+C in the terminal is handled by this process, not by the child.
             start_new_session=True,
             check=False,
@@ -88,7 +89,7 @@ def run_isolated(
     except OSError as error:
         raise IsolatedCallError(f"its process could not be started ({error.strerror})") from error
     finally:
-        if counter is not None:
+        if writer is not None:
             os.close(writer)
     # The kernel ends a child that has reached its limit on CPU time with a signal.
     if ended.returncode < 0:

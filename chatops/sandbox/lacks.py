@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
+from typing import NamedTuple
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import NARROWEST, GitAccess, Lack, SandboxLevel, SandboxSpec
@@ -57,47 +58,66 @@ _EXIT_NOT_FOUND = 127
 """Exit code of a shell that does not find the program."""
 
 
-def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSpec) -> tuple[str, SandboxSpec]:
-    """Return the clause that the proxy reached none of `hosts`, and the limits with which it would reach more.
+class Cause(NamedTuple):
+    """What in the sandbox made a command fail."""
+
+    text: str
+    """As a clause; empty if nothing is known."""
+    needs: SandboxSpec = NARROWEST
+    """The limits with which it would not; `NARROWEST` if no limits help."""
+
+
+NO_CAUSE = Cause("")
+
+
+def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSpec) -> Cause:
+    """Return as the cause that the proxy reached none of `hosts`.
 
     `code` is the command's exit code: one that succeeded lacked nothing.
     """
     refused = tuple(name for name in hosts if not any(covers_host(entry, name) for entry in spec.hosts))
     if not refused:
-        return f"the sandbox permits it, but it was not reached: {', '.join(hosts[:_MAX_NAMED])}", NARROWEST
+        return Cause(f"the sandbox permits it, but it was not reached: {', '.join(hosts[:_MAX_NAMED])}")
     needs = SandboxSpec(hosts=refused[:_MAX_OFFERED]) if code else NARROWEST
-    return f"not reachable from the sandbox: {', '.join(refused[:_MAX_NAMED])}", needs
+    return Cause(f"not reachable from the sandbox: {', '.join(refused[:_MAX_NAMED])}", needs)
 
 
 def likely_cause(
     output: str, *, code: int, argv: tuple[str, ...], command: Command, confined: Confinement, context: ToolContext
-) -> tuple[str, SandboxSpec]:
-    """Return which part of the sandbox made `argv` fail with `code`, and the limits with which it would not.
+) -> Cause:
+    """Return which part of the sandbox made `argv` fail with `code`; `NO_CAUSE` if the output gives no hint.
 
-    `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
+    `command` is `argv` wrapped in its sandbox.
     """
     spec = context.sandbox
-    refused_writes = [line for line in output.splitlines() if _READ_ONLY.search(line)]
-    if any(_IN_GIT.search(line) for line in refused_writes) and spec.git != "writable":
-        needs_settings = spec.git == "commit" or any(_GIT_SETTINGS.search(line) for line in refused_writes)
-        needs = SandboxSpec(git="writable" if needs_settings else "commit")
-        what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
-        return _with_remedy(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
-    if refused_writes and context.exposure is Exposure.READ_ONLY:
-        return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
-    if refused_writes:
-        return "the sandbox allows writing only in the workspace", NARROWEST
+    if refused_writes := [line for line in output.splitlines() if _READ_ONLY.search(line)]:
+        return _cause_of_refused_writes(refused_writes, context=context)
     if hidden := _unopened_masks(output, command, workspace=context.workspace):
-        return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
+        return Cause(f"hidden from commands that a rule allows: {', '.join(hidden)}")
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
     missing_folders = hidden_folders_of(words[0], cwd=command.cwd, confined=confined, context=context)
     if missing_folders and (code == _EXIT_NOT_FOUND or _NO_PROGRAM.search(output)):
         names = [visible(folder, limit=200) for folder in missing_folders]
         what = f"the sandbox does not show {' and '.join(names)}"
-        return _with_remedy(what, f'"read": {json.dumps(names)}', context=context), SandboxSpec(read=missing_folders)
+        setting = f'"read": {json.dumps(names)}'
+        return Cause(_with_remedy(what, setting, context=context), SandboxSpec(read=missing_folders))
     if not spec.network and _NO_NETWORK.search(output):
-        return _with_remedy("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
-    return "", NARROWEST
+        text = _with_remedy("the sandbox has no network", '"network": true', context=context)
+        return Cause(text, SandboxSpec(network=True))
+    return NO_CAUSE
+
+
+def _cause_of_refused_writes(lines: list[str], *, context: ToolContext) -> Cause:
+    """Return why writing was refused, by these lines of the output."""
+    access = context.sandbox.git
+    if any(_IN_GIT.search(line) for line in lines) and access != "writable":
+        needs_settings = access == "commit" or any(_GIT_SETTINGS.search(line) for line in lines)
+        needs = SandboxSpec(git="writable" if needs_settings else "commit")
+        what = "config, hooks and info in .git are" if access == "commit" else ".git is"
+        return Cause(_with_remedy(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs)
+    if context.exposure is Exposure.READ_ONLY:
+        return Cause('the rule that allows this command makes the workspace read-only ("workspace": "read")')
+    return Cause("the sandbox allows writing only in the workspace")
 
 
 def _with_remedy(what: str, setting: str, *, context: ToolContext) -> str:

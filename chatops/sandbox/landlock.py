@@ -316,7 +316,7 @@ _CALLS_AARCH64 = {
     452: _CALLS_X86_64[452],
 }
 _CALLS = {"x86_64": _CALLS_X86_64, "aarch64": _CALLS_AARCH64}.get(_MACHINE, {})
-_LCHOWN = 94 if _MACHINE == "x86_64" else -1  # Other machines have no such call.
+_LCHOWN = 94 if _MACHINE == "x86_64" else None  # Other machines have no such call.
 HANDLED = tuple(_CALLS)
 """Numbers of the calls that `_serve` answers."""
 
@@ -344,38 +344,43 @@ def _perform(
 
     `cookie` is the kernel's id of the notification.
     """
-    file = -1
     try:
         file = _open_file(task, number, arguments)
-        call = _CALLS[number]
-        value = arguments[call.value]
-        sets_times = call.what.endswith("seconds")  # in one of three units
-        times = _times(task, value, call.what) if sets_times else None
-        # If the call is over, another process may have the id by now.
-        fcntl.ioctl(listener, _IS_VALID, struct.pack("=Q", cookie))
-        # This link leads to what was opened, even if that is a link itself.
-        opened = f"/proc/self/fd/{file}"
-        path = os.readlink(opened)
-        if not any(path == folder or path.startswith(f"{folder}/") for folder in writable):
-            return errno.EPERM
-        # In another mount namespace, which /proc can lead to, the same path is another file.
-        if not path.endswith(" (deleted)") and not os.path.samestat(os.lstat(path), os.fstat(file)):
-            return errno.EPERM
-        if call.what == "mode":
-            failed = _libc.chmod(opened.encode(), value & 0o1777)
-        elif call.what == "owner":
-            group = arguments[call.value + 1]
-            failed = _libc.chown(opened.encode(), _as_c_int(value), _as_c_int(group))
-        else:
-            failed = _libc.utimensat(_AT_FDCWD, opened.encode(), times, 0)
-        return ctypes.get_errno() if failed else 0
+        try:
+            call = _CALLS[number]
+            sets_times = call.what.endswith("seconds")  # in one of three units
+            times = _times(task, arguments[call.value], call.what) if sets_times else None
+            # If the call is over, another process may have the id by now.
+            fcntl.ioctl(listener, _IS_VALID, struct.pack("=Q", cookie))
+            return _change_file(file, call, arguments, times) if _is_in(writable, file) else errno.EPERM
+        finally:
+            os.close(file)
     except OSError as error:
         return error.errno or errno.EPERM
     except struct.error:  # microseconds that are no such number
         return errno.EINVAL
-    finally:
-        if file >= 0:
-            os.close(file)
+
+
+def _is_in(folders: tuple[str, ...], file: int) -> bool:
+    """Return True if the open file lies in one of the folders."""
+    path = os.readlink(f"/proc/self/fd/{file}")
+    if not any(path == folder or path.startswith(f"{folder}/") for folder in folders):
+        return False
+    # In another mount namespace, which /proc can lead to, the same path is another file.
+    return path.endswith(" (deleted)") or os.path.samestat(os.lstat(path), os.fstat(file))
+
+
+def _change_file(file: int, call: "_Call", arguments: list[int], times: bytes | None) -> int:
+    """Change the open file as `call` says. Return as `_perform`."""
+    # This link leads to what was opened, even if that is a link itself.
+    opened, value = f"/proc/self/fd/{file}".encode(), arguments[call.value]
+    if call.what == "mode":
+        failed = _libc.chmod(opened, value & 0o1777)
+    elif call.what == "owner":
+        failed = _libc.chown(opened, _as_c_int(value), _as_c_int(arguments[call.value + 1]))
+    else:
+        failed = _libc.utimensat(_AT_FDCWD, opened, times, 0)
+    return ctypes.get_errno() if failed else 0
 
 
 def _open_file(task: int, number: int, arguments: list[int]) -> int:

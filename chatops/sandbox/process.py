@@ -135,8 +135,8 @@ async def run_command(
         except TimeoutError:
             running.kill()
             await running.wait_gone()
-            return EndedCommand(code=None, output=running.collector, started=running.started)
-        await running.wait_output(_DRAIN_S)
+            return EndedCommand(code=None, output=running.output.collector, started=running.started)
+        await running.output.wait_ended(_DRAIN_S)
         return running.describe_end()
     finally:
         # Also runs on cancellation; the signals are sent before the first await.
@@ -178,17 +178,84 @@ def _start_command(command: Command, *, keep: int, output: Callable[[str], None]
         contained=command.contained,
         started=not command.reports,
         mark=mark,
-        out=out_read,
         status=status_read,
-        collector=Collector(limit=keep),
-        output=output,
-        max_shown=max_shown,
+        output=_Output(out_read, collector=Collector(limit=keep), show=output, max_shown=max_shown),
     )
+
+
+class _Output:
+    """The output of a started command, read from the pipe `source`: kept in `collector`, and its beginning shown."""
+
+    def __init__(self, source: int, *, collector: Collector, show: Callable[[str], None], max_shown: int) -> None:
+        self.collector = collector
+        self.ended = asyncio.Event()
+        """Set when no process holds the pipe any more."""
+        self._source = source
+        self._show = show
+        self._room = max_shown
+        """Characters that are still shown."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._burst = 0
+        """Bytes read since the last pause."""
+        self._pause: asyncio.TimerHandle | None = None
+        os.set_blocking(source, False)
+        self._resume()
+
+    def _resume(self) -> None:
+        asyncio.get_running_loop().add_reader(self._source, self._read)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._source, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # No more can be read, as at the end of the output.
+        loop = asyncio.get_running_loop()
+        if not data:
+            loop.remove_reader(self._source)
+            self.ended.set()
+            return
+        self.collector.feed(data)
+        self._show_beginning(data)
+        self._burst += len(data)
+        if self._burst >= _BURST_BYTES:
+            self._burst = 0
+            loop.remove_reader(self._source)
+            self._pause = loop.call_later(_PAUSE_AFTER_BURST_S, self._resume)
+
+    def _show_beginning(self, data: bytes) -> None:
+        if self._room <= 0:
+            return
+        text = self._decoder.decode(data)
+        self._room -= len(text)
+        if self._room <= 0:
+            text += "\n[more output is not shown while it runs]\n"
+        try:
+            self._show(text)
+        except Exception:
+            # A fault of the screen must not end the command.
+            log.exception("showing output failed")
+
+    async def wait_ended(self, seconds: float) -> None:
+        """Wait until all output has been read, at most `seconds`: another process may hold the pipe open."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ended.wait()
+        except TimeoutError:
+            log.debug("output pipe still open after the command's end")
+
+    def close(self) -> None:
+        """Stop reading, and close the pipe."""
+        if self._pause is not None:
+            self._pause.cancel()
+        asyncio.get_running_loop().remove_reader(self._source)
+        os.close(self._source)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A started command: its descriptors, how it ended, and how to stop it."""
+    """A started command: its output, the handshake with it, how it ended, and how to stop it."""
 
     process: subprocess.Popen[bytes]
     contained: bool
@@ -196,40 +263,26 @@ class _Running:
     """True once the command may run: at once, or when it has got ``GO``."""
     mark: str
     """Value of `CALL_VARIABLE` in the environment of its processes; no other command has it."""
-    out: int
-    """Descriptor from which its output is read."""
     status: int
     """Descriptor of the handshake, and of the report on its end."""
-    collector: Collector
-    output: Callable[[str], None]
-    max_shown: int
+    output: _Output
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the first process (the container or the supervisor) has ended and is reaped."""
-    output_ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when no process holds the output pipe any more."""
-    shown: int = 0
-    """Characters passed to `output` so far."""
-    burst: int = 0
-    """Bytes read since the last pause."""
     report: bytes = b""
     """Bytes read from `status` so far."""
-    pidfd: int = -1
-    """Descriptor of the first process; -1 where there is none, so `watcher` waits for the end."""
+    pidfd: int | None = None
+    """Descriptor of the first process; None where there is none, so `watcher` waits for the end."""
     watcher: "asyncio.Task[None] | None" = None
-    closed: bool = False
     killed: bool = False
     """True once `kill` has sent its signals. From then on the command does not get ``GO`` either."""
-    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
-        os.set_blocking(self.out, False)
         os.set_blocking(self.status, False)
-        loop.add_reader(self.out, self._read_output)
         loop.add_reader(self.status, self._read_report)
         try:
             self.pidfd = os.pidfd_open(self.process.pid)
-            loop.add_reader(self.pidfd, self._note_exit)
+            loop.add_reader(self.pidfd, self._note_exit, self.pidfd)
         except (AttributeError, OSError):
             self.watcher = asyncio.ensure_future(self._wait_in_thread())
 
@@ -238,30 +291,10 @@ class _Running:
         await asyncio.to_thread(self.process.wait)
         self.exited.set()
 
-    def _note_exit(self) -> None:
+    def _note_exit(self, pidfd: int) -> None:
         if self.process.poll() is not None:
-            asyncio.get_running_loop().remove_reader(self.pidfd)
+            asyncio.get_running_loop().remove_reader(pidfd)
             self.exited.set()
-
-    def _read_output(self) -> None:
-        try:
-            data = os.read(self.out, _READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""  # No more can be read, as at the end of the output.
-        if not data:
-            asyncio.get_running_loop().remove_reader(self.out)
-            self.output_ended.set()
-            return
-        self.collector.feed(data)
-        self._show(data)
-        self.burst += len(data)
-        if self.burst >= _BURST_BYTES:
-            self.burst = 0
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self.out)
-            loop.call_later(_PAUSE_AFTER_BURST_S, self._resume_reading)
 
     def _read_report(self) -> None:
         """Read from `status`, and let a command that is ready start."""
@@ -280,23 +313,6 @@ class _Running:
             # Without the whole ``GO``, because the container has died, the command never starts.
             with suppress(OSError):
                 self.started = not self.killed and os.write(self.status, GO) == len(GO)
-
-    def _resume_reading(self) -> None:
-        if not self.closed:
-            asyncio.get_running_loop().add_reader(self.out, self._read_output)
-
-    def _show(self, data: bytes) -> None:
-        if self.shown >= self.max_shown:
-            return
-        text = self.decoder.decode(data)
-        self.shown += len(text)
-        if self.shown >= self.max_shown:
-            text += "\n[more output is not shown while it runs]\n"
-        try:
-            self.output(text)
-        except Exception:
-            # A fault of the screen must not end the command.
-            log.exception("showing output failed")
 
     def kill(self) -> None:
         """Send the signals that end the tree, without waiting."""
@@ -317,7 +333,7 @@ class _Running:
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_S):
                 await self.exited.wait()
-                await self.output_ended.wait()
+                await self.output.ended.wait()
         if self.process.poll() is None:
             supervisor.kill_below(self.process.pid, seconds=_EXIT_S)
             with suppress(OSError):
@@ -325,16 +341,8 @@ class _Running:
             # Lets the callbacks of the descriptors run before they are asked below.
             await asyncio.sleep(0)
         # The supervisor ends with 0 once it has killed the tree. With another code, something killed it first.
-        if not self.contained and (self.process.poll() != 0 or not self.output_ended.is_set()):
+        if not self.contained and (self.process.poll() != 0 or not self.output.ended.is_set()):
             stop_marked(self.mark, seconds=_EXIT_S)
-
-    async def wait_output(self, seconds: float) -> None:
-        """Wait until all output has been read, at most `seconds`: another process may hold the pipe open."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.output_ended.wait()
-        except TimeoutError:
-            log.debug("output pipe still open after the command's end")
 
     def describe_end(self) -> EndedCommand:
         """Return how the command ended, from its report and its exit status."""
@@ -343,22 +351,20 @@ class _Running:
         report = self.report.decode("ascii", "replace").strip()
         if self.contained:
             code, stopped = self.process.returncode, int(report) if report.isdigit() else 0
-            return EndedCommand(code=code, output=self.collector, stopped=stopped, started=self.started)
+            return EndedCommand(code=code, output=self.output.collector, stopped=stopped, started=self.started)
         supervised = re.fullmatch(r"exit (?P<wait_status>\d+) (?P<stopped>\d+)", report)
         if supervised is None:
-            return EndedCommand(code=None, output=self.collector, lost=True)
+            return EndedCommand(code=None, output=self.output.collector, lost=True)
         code = os.waitstatus_to_exitcode(int(supervised["wait_status"]))
-        return EndedCommand(code=code, output=self.collector, stopped=int(supervised["stopped"]))
+        return EndedCommand(code=code, output=self.output.collector, stopped=int(supervised["stopped"]))
 
     def close(self) -> None:
         """Close all descriptors, and kill and reap the process if it still runs."""
-        self.closed = True
+        self.output.close()
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self.out)
         loop.remove_reader(self.status)
-        os.close(self.out)
         os.close(self.status)
-        if self.pidfd >= 0:
+        if self.pidfd is not None:
             loop.remove_reader(self.pidfd)
             os.close(self.pidfd)
         if self.watcher is not None:

@@ -61,8 +61,6 @@ _KILL_S = 3.0
 """Seconds after which killing a tree is given up."""
 _MAX_HELD = 200
 """Maximum number of processes that are held at once, because descriptors are limited."""
-_NO_PIDFD = -1
-"""Stands for a process that is signalled by its id."""
 _SOL_SOCKET, _SCM_RIGHTS = 1, 1
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x1 | 0x40
@@ -102,8 +100,8 @@ def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
     reached: set[int] = set()
     to_signal = sorted(find())
     for start in range(0, len(to_signal), _MAX_HELD):
-        # The descriptor of each process by its id.
-        held: dict[int, int] = {}
+        # The descriptor of each process by its id; None for one that is signalled by its id.
+        held: dict[int, int | None] = {}
         try:
             for process in to_signal[start : start + _MAX_HELD]:
                 try:
@@ -111,19 +109,20 @@ def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
                 except ProcessLookupError:
                     continue
                 except (AttributeError, OSError):
-                    held[process] = _NO_PIDFD
+                    held[process] = None
             for process in held.keys() & set(find()):
+                descriptor = held[process]
                 try:
-                    if held[process] == _NO_PIDFD:
+                    if descriptor is None:
                         os.kill(process, number)
                     else:
-                        signal.pidfd_send_signal(held[process], number)
+                        signal.pidfd_send_signal(descriptor, number)
                 except OSError:
                     continue
                 reached.add(process)
         finally:
             for descriptor in held.values():
-                if descriptor != _NO_PIDFD:
+                if descriptor is not None:
                     os.close(descriptor)
     return reached
 

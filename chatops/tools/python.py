@@ -55,12 +55,12 @@ def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, 
 def _inspect_code(
     arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> CallFacts:
-    facts, confined = inspect_program(
+    inspected = inspect_program(
         arguments["code"], field="code", cwd=".", facts=facts, context=context, failures=failures
     )
-    if confined is None:
-        # The call cannot run, and `facts` say why.
-        return facts
+    if isinstance(inspected, CallFacts):
+        return inspected
+    facts, confined = inspected.facts, inspected.confined
     program = _find_python(confined, spec=context.sandbox, workspace=context.workspace)
     return replace(
         facts,

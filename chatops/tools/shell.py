@@ -122,12 +122,12 @@ def _inspect(
     arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> CallFacts:
     command: str = arguments["command"]
-    facts, confined = inspect_program(
+    inspected = inspect_program(
         command, field="command", cwd=arguments["cwd"] or ".", facts=facts, context=context, failures=failures
     )
-    if confined is None:
-        # The call cannot run, and `facts` say why.
-        return facts
+    if isinstance(inspected, CallFacts):
+        return inspected
+    facts, confined = inspected.facts, inspected.confined
     cwd = Path(facts.cwd)
     facts = command_facts(
         command,
