@@ -2,23 +2,19 @@
 
 A change is written to a temporary file beside the target, synced to disk, and then renamed over the target. An approval
 is bound to the hashes of the content before and after. After a crash the same hashes show whether the change was made.
-
-A model that named what is not there gets a hint: a path that nearly exists, a passage that nearly occurs. A hint gives
-names and places, never content: it comes before the call was judged.
 """
 
 import hashlib
 import heapq
 import io
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from pydantic import Field
 
@@ -29,6 +25,7 @@ from chatops.contained.kept import keep_replaced
 from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
@@ -38,13 +35,13 @@ from chatops.toolkit.confine import (
     locate,
     opened_file,
     opened_folder,
-    why_refused,
     with_place,
     with_problem,
     with_solvable_problem,
 )
 from chatops.toolkit.output import is_binary, visible
 from chatops.tools.function import file_result, tool
+from chatops.tools.hints import locate_existing, near_passage, near_paths
 
 MAX_LINES = 2_000
 """Maximum number of lines of one `file_read`."""
@@ -55,6 +52,7 @@ _MAX_SCANNED_BYTES = 64_000_000
 _MAX_COUNTED = 200_000
 """Maximum number of entries of a folder that are looked at."""
 _MISSING = "no such file; use file_list to see which files exist"
+_SPECIAL = "is not a regular file but a pipe, socket or device"
 _PIECE_BYTES = 65_536
 """Bytes of a line that are read at a time."""
 _FOOTER_ROOM = 200
@@ -67,23 +65,17 @@ MAX_EDITED = 4_000_000
 """Maximum number of bytes of a file that `file_edit` works on."""
 ABSENT = "absent"
 """Used instead of a hash for a file that does not exist."""
-_MAX_LOOKED_AT = 2_000
-"""Maximum number of entries of the workspace that are compared with a name."""
-_MAX_NAMED = 3
-"""Maximum number of paths that a hint names."""
 _ACL = "system.posix_acl_access"
 """Extended attribute that holds the ACL of a file."""
-_LINE_NUMBERS = re.compile(r"^ *\d+ ?[:|→\t] ?", re.MULTILINE)
 
 
 def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    raw: str = arguments["path"]
-    facts, mode = locate_existing(raw, facts=facts, context=context, missing=_MISSING)
-    if stat.S_ISDIR(mode):
-        return with_solvable_problem(facts, "is a folder; use file_list", given=raw)
-    if mode and not stat.S_ISREG(mode):
-        return with_solvable_problem(facts, "is not a regular file but a pipe, socket or device", given=raw)
-    return facts
+    def why_not(mode: int) -> str:
+        if stat.S_ISDIR(mode):
+            return "is a folder; use file_list"
+        return "" if stat.S_ISREG(mode) else _SPECIAL
+
+    return locate_existing(arguments["path"], facts=facts, context=context, missing=_MISSING, why_not=why_not)
 
 
 @tool(
@@ -120,41 +112,58 @@ def image_of(descriptor: int, name: str, *, context: ToolContext) -> FileRef | N
         return context.keep_file(name, file.read(MAX_FILE + 1))
 
 
+@frozen_dataclass
+class _Lines:
+    """The requested lines of a file, as far as they have room."""
+
+    text: str
+    last: int | None
+    """Number of the last of them; None if there is none."""
+    counted: int
+    """Number of lines of the file, or of its beginning if it is large."""
+    all_counted: bool
+
+
 def _read_lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolResult:
     """Return at most `limit` lines from line `offset` on, in `room` characters, and count the lines of the file."""
     size = os.fstat(descriptor).st_size
-    pieces: list[str] = []
-    chars = scanned = line_number = last_line = 0
-    is_full = False
     with io.BufferedReader(io.FileIO(descriptor, closefd=False), _PIECE_BYTES) as handle:
         if is_binary(handle.peek(_PIECE_BYTES)):
             return ToolResult(outcome=Outcome.SUCCESS, content=f"[binary file, {size:,} bytes, not shown]")
-        at_line_start = True
-        while scanned < _MAX_SCANNED_BYTES and (piece := handle.readline(_PIECE_BYTES)):
-            scanned += len(piece)
-            line_number += at_line_start
-            at_line_start = piece.endswith(b"\n")
-            if is_full or not offset <= line_number < offset + limit:
-                continue
-            text = piece.decode("utf-8", "replace")
-            text = text.removeprefix("\ufeff") if line_number == 1 else text
-            # No shorter line that follows may be taken in the place of one that has no room.
-            is_full = bool(pieces) and chars + len(text) > room
-            if not is_full:
-                pieces.append(text[:room])
-                chars += len(text)
-                last_line = line_number
-    total = f"{line_number:,}" if scanned < _MAX_SCANNED_BYTES else f"more than {line_number:,}"
+        lines = _requested_lines(handle, offset=offset, end=offset + limit, room=room)
+    total = f"{lines.counted:,}" if lines.all_counted else f"more than {lines.counted:,}"
     if size == 0:
-        text = "[the file is empty]"
-    elif not last_line:
-        text = f"[no line {offset:,}: the file has {total} lines]"
-    else:
-        text = "".join(pieces)
-        if offset > 1 or last_line < line_number:
-            go_on = f"; continue with offset {last_line + 1}" if last_line < line_number else ""
-            text = f"{text.rstrip(chr(10))}\n[lines {offset:,} to {last_line:,} of {total}{go_on}]"
-    return _with_count(text, last_line - offset + 1 if last_line else 0)
+        return _with_count("[the file is empty]", 0)
+    if lines.last is None:
+        return _with_count(f"[no line {offset:,}: the file has {total} lines]", 0)
+    text = lines.text
+    if offset > 1 or lines.last < lines.counted:
+        go_on = f"; continue with offset {lines.last + 1}" if lines.last < lines.counted else ""
+        text = f"{text.rstrip(chr(10))}\n[lines {offset:,} to {lines.last:,} of {total}{go_on}]"
+    return _with_count(text, lines.last - offset + 1)
+
+
+def _requested_lines(handle: BinaryIO, *, offset: int, end: int, room: int) -> _Lines:
+    """Read the lines from number `offset` up to before `end`. A long line is read in pieces."""
+    taken: list[str] = []
+    last: int | None = None
+    chars = scanned = number = 0
+    at_line_start, is_full = True, False
+    while scanned < _MAX_SCANNED_BYTES and (piece := handle.readline(_PIECE_BYTES)):
+        scanned += len(piece)
+        number += at_line_start
+        at_line_start = piece.endswith(b"\n")
+        if is_full or not offset <= number < end:
+            continue
+        text = piece.decode("utf-8", "replace")
+        text = text.removeprefix("\ufeff") if number == 1 else text
+        # No shorter line that follows may be taken in the place of one that has no room.
+        is_full = bool(taken) and chars + len(text) > room
+        if not is_full:
+            taken.append(text[:room])
+            chars += len(text)
+            last = number
+    return _Lines(text="".join(taken), last=last, counted=number, all_counted=scanned < _MAX_SCANNED_BYTES)
 
 
 def _with_count(text: str, count: int) -> ToolResult:
@@ -162,11 +171,10 @@ def _with_count(text: str, count: int) -> ToolResult:
 
 
 def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    raw: str = arguments["path"]
-    facts, mode = locate_existing(raw, facts=facts, context=context, missing="no such folder")
-    if mode and not stat.S_ISDIR(mode):
-        return with_solvable_problem(facts, "is not a folder; use file_read", given=raw)
-    return facts
+    def why_not(mode: int) -> str:
+        return "" if stat.S_ISDIR(mode) else "is not a folder; use file_read"
+
+    return locate_existing(arguments["path"], facts=facts, context=context, missing="no such folder", why_not=why_not)
 
 
 @tool(
@@ -191,37 +199,28 @@ def file_list(
 
 def folder_listing(target: Path, folder: int, *, context: ToolContext) -> ToolResult:
     """Return the entries of a folder, one on each line, given its path and descriptor."""
-    entries, counted = _first_entries(folder)
+    found = list(islice(_entries(folder), _MAX_COUNTED))
     below = target.relative_to(context.workspace).as_posix()
     rules = GitIgnore(context.workspace, start=below)
     lines = []
-    for is_file, name in entries:
+    for is_file, name in heapq.nsmallest(MAX_ENTRIES, found):
         ignored = rules.ignores(os.path.normpath(f"{below}/{name}") + ("" if is_file else "/"))
         lines.append(_describe_entry(folder, name) + (" (ignored)" if ignored else ""))
     if not lines:
         return _with_count("[the folder is empty]", 0)
-    if counted > len(entries):
-        more = "more than " if counted >= _MAX_COUNTED else ""
-        lines.append(f"[{len(entries):,} of {more}{counted:,} entries; use file_search to search all files]")
-    return _with_count("\n".join(lines), len(entries))
+    listed = len(lines)
+    if len(found) > listed:
+        more = "more than " if len(found) >= _MAX_COUNTED else ""
+        lines.append(f"[{listed:,} of {more}{len(found):,} entries; use file_search to search all files]")
+    return _with_count("\n".join(lines), listed)
 
 
-def _first_entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
-    """Return the first entries by name, folders before files, each as (is no folder, name), and how many there are."""
-    counted = 0
-
-    def all_entries() -> Iterator[tuple[bool, str]]:
-        nonlocal counted
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name in MOUNTED and is_mount_point(Path(entry.name), dir_fd=folder):
-                    continue
-                counted += 1
+def _entries(folder: int) -> Iterator[tuple[bool, str]]:
+    """Yield each entry as (is no folder, name), so that folders are sorted before files."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name not in MOUNTED or not is_mount_point(Path(entry.name), dir_fd=folder):
                 yield (not entry.is_dir(follow_symlinks=False), entry.name)
-                if counted >= _MAX_COUNTED:
-                    return
-
-    return heapq.nsmallest(MAX_ENTRIES, all_entries()), counted
 
 
 def _describe_entry(folder: int, name: str) -> str:
@@ -271,19 +270,19 @@ def _decode_text(data: bytes | None) -> str | None:
         return None
 
 
-def _locate_target(raw: str, facts: CallFacts, context: ToolContext) -> tuple[CallFacts, Path | None]:
-    """Add the file to write to the facts, and return its path; None if it cannot be written."""
+def _locate_target(raw: str, facts: CallFacts, context: ToolContext) -> CallFacts:
+    """Add the file to write to the facts, or a problem or refusal if it cannot be written."""
     place = locate(raw, context=context, write=True)
     facts = with_place(facts, place)
     if not place.usable:
-        return facts, None
+        return facts
     if place.info is not None and stat.S_ISDIR(place.info.st_mode):
-        return with_solvable_problem(facts, "is a folder", given=raw), None
+        return with_solvable_problem(facts, "is a folder", given=raw)
     if place.info is not None and not stat.S_ISREG(place.info.st_mode):
-        return with_solvable_problem(facts, "is not a regular file but a pipe, socket or device", given=raw), None
+        return with_solvable_problem(facts, _SPECIAL, given=raw)
     if place.path == context.workspace:
-        return with_solvable_problem(facts, "is the workspace itself", given=raw), None
-    return facts, place.path
+        return with_solvable_problem(facts, "is the workspace itself", given=raw)
+    return facts
 
 
 def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -292,9 +291,10 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
     if len(after) > MAX_CONTENT:
         message = f"is {len(after):,} bytes long; the limit is {MAX_CONTENT:,}"
         return with_problem(facts, "content", message)
-    facts, path = _locate_target(raw, facts, context)
-    if path is None:
+    facts = _locate_target(raw, facts, context)
+    if facts.problems or facts.refusal:
         return facts
+    path = Path(facts.paths[0])
     parent = _nearest_existing(path.parent)
     if not parent.is_dir():
         return with_solvable_problem(facts, f"{visible(str(parent), limit=300)} is not a folder", given=raw)
@@ -323,9 +323,10 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
         return with_problem(facts, "old", message)
     if old == new:
         return with_problem(facts, "new", "is identical to old")
-    facts, path = _locate_target(raw, facts, context)
-    if path is None:
+    facts = _locate_target(raw, facts, context)
+    if facts.problems or facts.refusal:
         return facts
+    path = Path(facts.paths[0])
     try:
         before = content_of(path, context=context)
     except ToolFailedError as error:
@@ -464,65 +465,3 @@ def _written_sentence(path: Path, *, context: ToolContext) -> str:
 
 def _changed_sentence(path: Path) -> str:
     return f"{visible(str(path), limit=300)} has changed since the check; nothing was written."
-
-
-def locate_existing(raw: str, *, facts: CallFacts, context: ToolContext, missing: str) -> tuple[CallFacts, int]:
-    """Add the path that a model wrote to the facts, and return the mode of what is there.
-
-    The mode is 0 if there is nothing, or if no tool may look at it. If there is nothing, the problem is `missing`, with
-    paths that are like it.
-    """
-    place = locate(raw, context=context)
-    facts = with_place(facts, place)
-    if not place.usable:
-        return facts, 0
-    if place.info is None:
-        return with_solvable_problem(facts, f"{missing}{near_paths(place.path, context=context)}", given=raw), 0
-    return facts, place.info.st_mode
-
-
-def near_paths(path: Path, *, context: ToolContext) -> str:
-    """Return the end of a sentence that names paths like `path`, which does not exist; empty if there are none.
-
-    Those are of the same name elsewhere in the workspace, or of a similar name in the same folder. Names that begin
-    with a dot are not looked at, nor is what is behind a link, even if it was a folder a moment ago.
-    """
-    same_name, beside, looked_at = list[Path](), list[str](), 0
-    with suppress(OSError), opened(context.workspace) as top:
-        for below, folders, names, _ in os.fwalk(".", dir_fd=top):
-            folder = context.workspace / below
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            looked_at += len(folders) + len(names)
-            if path.name in (*names, *folders):
-                same_name.append(folder / path.name)
-            if folder == path.parent:
-                beside = [name for name in (*names, *folders) if not name.startswith(".")]
-            if looked_at > _MAX_LOOKED_AT or len(same_name) > _MAX_NAMED:
-                break
-    similar = (path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))
-    shown = [
-        visible(str(near.relative_to(context.workspace)), limit=200)
-        for near in dict.fromkeys((*same_name, *similar))
-        if not why_refused(near, context=context, write=False)
-    ]
-    return f"; there is {' and '.join(shown[:_MAX_NAMED])}" if shown else ""
-
-
-def near_passage(old: str, text: str) -> str:
-    """Return the end of a sentence about why `old` does not occur in `text`; empty if that is not clear."""
-    if "\r\n" in text and "\n" in old and "\r" not in old:
-        return "; its lines end in CR LF"
-    without_numbers = _LINE_NUMBERS.sub("", old)
-    if without_numbers != old and without_numbers.strip() and without_numbers in text:
-        return "; without the line numbers it does"
-    wanted = [" ".join(line.split()) for line in old.strip("\n").split("\n")]
-    lines = text.split("\n")
-    folded = [" ".join(line.split()) for line in lines]
-    if not any(wanted):
-        return ""
-    for index, line in enumerate(lines):
-        if folded[index : index + len(wanted)] == wanted:
-            indent = line[: len(line) - len(line.lstrip())]
-            begins = f"begins with {indent!r}" if indent else "is not indented"
-            return f"; line {index + 1} has the same words with other white space, and {begins}"
-    return ""

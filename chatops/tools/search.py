@@ -27,11 +27,11 @@ from chatops.domain.wording import plural
 from chatops.sandbox.orphans import attempt_name
 from chatops.sandbox.process import Command, EndedCommand, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import protected_paths, with_problem, with_solvable_problem
+from chatops.toolkit.confine import protected_paths, with_problem
 from chatops.toolkit.output import visible
 from chatops.tools import search_worker
-from chatops.tools.files import locate_existing
 from chatops.tools.function import tool
+from chatops.tools.hints import locate_existing
 
 MAX_PATTERN = 1_000
 """Maximum number of characters of a pattern."""
@@ -63,11 +63,12 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
     if not pattern or len(pattern) > MAX_PATTERN or "\0" in pattern:
         message = f"must have 1 to {MAX_PATTERN:,} characters and no NUL"
         return with_problem(facts, "pattern", message, given=pattern)
-    raw: str = arguments["path"]
-    facts, mode = locate_existing(raw, facts=facts, context=context, missing="no such file or folder")
-    if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-        return with_solvable_problem(facts, "is neither a file nor a folder", given=raw)
-    return facts
+
+    def why_not(mode: int) -> str:
+        return "" if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else "is neither a file nor a folder"
+
+    missing = "no such file or folder"
+    return locate_existing(arguments["path"], facts=facts, context=context, missing=missing, why_not=why_not)
 
 
 @tool(
