@@ -27,13 +27,14 @@ from urllib.parse import unquote, urlsplit
 import acp
 from acp import helpers, schema
 
+from chatops.acp.client import CallAnswer, Reply
 from chatops.acp.commands import COMMANDS
-from chatops.acp.session import EditorSession, Reply, open_editor_session
+from chatops.acp.session import EditorSession, open_editor_session
 from chatops.acp.show import Card, Commands, Plan, Settings, Text, Update, Window
 from chatops.acp.stdio import MAX_FRAME_BYTES, Stdio
 from chatops.domain import __version__
 from chatops.domain.canonical import JsonValue
-from chatops.domain.decisions import AnswerAction
+from chatops.domain.decisions import Answer, AnswerAction
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.events import TurnStatus
 from chatops.domain.files import FileRef
@@ -116,11 +117,8 @@ class Editor:
         if message is not None:
             await self._conn.session_update(self.session_id, message)
 
-    async def ask(self, card: Card) -> tuple[Reply, float]:
-        """Ask about a call. Return the reply, and the seconds between the question and the reply.
-
-        The reply is empty if the editor gave none, or one that was not offered.
-        """
+    async def ask(self, card: Card) -> CallAnswer | None:
+        """Ask about a call. Return None if the editor gave no answer, or one that was not offered."""
         # The options of each question are new ones, so that no answer to an earlier question fits.
         mark = secrets.token_hex(4)
         offers: dict[str, tuple[Reply, str, Literal["reject_once", "allow_once"]]] = {
@@ -137,15 +135,15 @@ class Editor:
             reply = await self._conn.request_permission(self.session_id, call, options)
         except (acp.RequestError, ValueError) as error:
             log.info("the editor did not answer a question: %s", error)
-            return "", 0.0
+            return None
         finally:
             answered_at = time.monotonic()
             # `Stdio.asked_at` has the time by the id of the first option. It has none if the question was not written.
             seconds = answered_at - self._stdio.asked_at.pop(options[0].option_id, answered_at)
         chosen = reply.outcome.option_id if isinstance(reply.outcome, schema.AllowedOutcome) else ""
-        return offers[chosen][0] if chosen in offers else "", seconds
+        return CallAnswer(reply=offers[chosen][0], after_s=seconds) if chosen in offers else None
 
-    async def form(self, message: str, fields: JsonValue) -> tuple[AnswerAction | None, JsonValue]:
+    async def form(self, message: str, fields: JsonValue) -> Answer | None:
         """Show a form, and return what was answered; None if the editor has failed."""
         try:
             requested = schema.ElicitationSchema.model_validate(fields)
@@ -153,12 +151,12 @@ class Editor:
             reply = await self._conn.create_elicitation(message, mode)
         except (acp.RequestError, ValueError) as error:
             log.info("the editor did not show a form: %s", error)
-            return None, None
+            return None
         if isinstance(reply, schema.AcceptElicitationResponse):
-            fits = len(dumps(reply.content)) <= MAX_FORM
-            return (AnswerAction.ACCEPT, reply.content or {}) if fits else (None, None)
+            content = dumps(reply.content or {})
+            return Answer(action=AnswerAction.ACCEPT, content=content) if len(content) <= MAX_FORM else None
         declined = isinstance(reply, schema.DeclineElicitationResponse)
-        return AnswerAction.DECLINE if declined else AnswerAction.CANCEL, None
+        return Answer(action=AnswerAction.DECLINE if declined else AnswerAction.CANCEL)
 
 
 def _command(name: str) -> schema.AvailableCommand:
@@ -347,12 +345,12 @@ class Agent:
         text = await asyncio.to_thread(_message_text, prompt, session.view.workspace, session.app.files.keep_pasted)
         if len(text) > MAX_PROMPT:
             raise ConfigError(f"The message has more than {MAX_PROMPT:,} characters.")
-        status, used = await session.prompt(text)
+        end = await session.prompt(text)
         usage = None
-        if used is not None:
+        if (used := end.usage) is not None:
             total = used.input_tokens + used.output_tokens
             usage = schema.Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, total_tokens=total)
-        return schema.PromptResponse(stop_reason=_STOP_REASONS.get(status, "end_turn"), usage=usage)
+        return schema.PromptResponse(stop_reason=_STOP_REASONS.get(end.status, "end_turn"), usage=usage)
 
     async def cancel(self, session_id: str) -> None:
         """Stop what runs. A call that waits stays pending."""

@@ -170,7 +170,7 @@ async def test_two_sessions_that_ask_about_one_call_are_timed_each_by_itself() -
     for question in asked:
         outcome = {"outcome": "selected", "optionId": question["params"]["options"][-1]["optionId"]}
         answers.write(json.dumps({"id": question["id"], "result": {"outcome": outcome}}).encode() + b"\n")
-    for reply, seconds in await asyncio.gather(*found):
-        assert reply == "allow" and seconds > 0
+    for answer in await asyncio.gather(*found):
+        assert answer is not None and answer.reply == "allow" and answer.after_s > 0
     answers.close()
     await conn.close()

@@ -10,7 +10,7 @@ import pytest
 from chatops.acp.session import open_editor_session
 from chatops.api.chat import Asked
 from chatops.cli import main
-from chatops.domain.decisions import AnswerAction, Answered, Approved, Decision, Principal, Rejected
+from chatops.domain.decisions import Answer, AnswerAction, Answered, Approved, Decision, Principal, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
 from chatops.engine.inputs import DecideCall
@@ -105,13 +105,12 @@ class Editor:
     async def show(self, update: object) -> None:
         self.told += getattr(update, "text", "")
 
-    async def ask(self, card: object) -> tuple[str, float]:
+    async def ask(self, card: object) -> None:
         self.asked.set()
-        return "", 0.0
 
-    async def form(self, message: str, schema: object) -> tuple[AnswerAction, object]:
+    async def form(self, message: str, schema: object) -> Answer:
         self.forbid()
-        return AnswerAction.ACCEPT, {"name": "Ana", "boats": 2}
+        return Answer(action=AnswerAction.ACCEPT, content='{"name": "Ana", "boats": 2}')
 
 
 async def test_an_editor_is_asked_nothing_where_the_site_forbids_it(bench: Bench) -> None:
