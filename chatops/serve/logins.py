@@ -107,15 +107,19 @@ class Logins:
 
     def find(self, cookie: str) -> Login | None:
         """Return the login of a cookie, which counts as used now; None if there is none, or if it has ended."""
-        now, key = self._clock(), _digest(cookie)
+        key = _digest(cookie)
         login = self._logins.get(key)
-        if login is None:
+        if login is None or self.has_ended(login):
+            self._logins.pop(key, None)
             return None
-        if now - login.used_at > IDLE_S or now - login.since > MAX_LOGIN_S:
-            del self._logins[key]
-            return None
-        login.used_at = now
+        login.used_at = self._clock()
         return login
+
+    def has_ended(self, login: Login) -> bool:
+        """Return True if a login has ended. To ask is no use of it, so a stream does not keep its login alive."""
+        now = self._clock()
+        is_old = now - login.used_at > IDLE_S or now - login.since > MAX_LOGIN_S
+        return is_old or login not in self._logins.values()
 
     def log_out(self, cookie: str) -> None:
         """End a login."""

@@ -1,4 +1,4 @@
-"""The web server of the desk: routes, logins and live updates.
+"""The web server of the desk: routes, logins and forms.
 
 Theory of operation
 
@@ -6,14 +6,14 @@ The page has one address. On the loopback interface that is a random name below 
 by themselves: cookies do not know ports, so a server of another user under the same name would get ours. Anywhere else
 it is the name of ``--url``, over TLS. A request for any other name is refused (`serve.guard`).
 
-Every page works without script. `/events` tells a script that something has changed, and never what: the script loads
+Every page works without script. `/events` tells a script that something has changed (`serve.live`): the script loads
 the page again, under the same login. A change is a POST with the cookie, the login's form token, our Origin and the
 digest that was shown, and is answered with a redirect, so that loading a page again repeats nothing.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 from urllib.parse import parse_qs, quote
@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, quote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from chatops.domain.errors import ChatopsError
@@ -29,21 +29,14 @@ from chatops.domain.wording import plural
 from chatops.runtime.services import WorkerThread
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, Guard
+from chatops.serve.live import LiveUpdates
 from chatops.serve.logins import Login, Logins, RefusedError, TooManyError, may_change
 from chatops.serve.pages import FOLDER, MAX_TICKS, render_page
 
 log = logging.getLogger(__name__)
 
-MAX_STREAMS = 32
-"""Browsers that get live updates at a time. Others are told to come back later, and work without."""
-STREAM_S = 900.0
-"""Seconds after which a stream ends. Browsers open another one."""
-POLL_S = 1.0
-"""Seconds between two looks for changes, while somebody gets them."""
 POLL_JOBS_S = 5.0
 """Seconds between two looks for jobs that were decided and not started, where anything has changed."""
-KEEPALIVE_S = 15.0
-"""Seconds after which a stream without news says so, which finds browsers that are gone."""
 MAX_FORM_BYTES = 64_000
 """More than the longest reason and all ticks take."""
 FORM_S = 8.0
@@ -71,12 +64,7 @@ class PageServer:
         self._behind_proxy = behind_proxy
         self._ending = ending
         self._worker = WorkerThread()
-        self._streams = 0
-        self._version = ""
-        self._seen_version = -1
-        """`Desk.data_version` at the last look. -1: look at once, as after a decision here, which it does not count."""
-        self._version_changed = asyncio.Condition()
-        self._watching: asyncio.Task[None] | None = None
+        self._live = LiveUpdates(desk, self._worker, logins, ending=ending)
         self._files = {name: (FOLDER / name).read_bytes() for name in STATIC}
 
     def application(self) -> Guard:
@@ -100,8 +88,7 @@ class PageServer:
 
     async def aclose(self) -> None:
         """Stop looking for changes, and end the thread."""
-        if self._watching is not None:
-            self._watching.cancel()
+        self._live.close()
         self._worker.close()
 
     # Pages
@@ -142,12 +129,15 @@ class PageServer:
             )
         except ChatopsError as error:
             return await self._call_response(call_id, login, note=str(error), status=409)
-        self._seen_version = -1
+        self._live.look_again()
         return RedirectResponse(f"/call/{quote(call_id, safe='')}", status_code=303)
 
     async def _send_file(self, request: Request) -> Response:
         name = request.url.path.removeprefix("/")
         return Response(self._files[name], headers={"content-type": STATIC[name]})
+
+    async def _send_events(self, request: Request) -> Response:
+        return self._live.stream(self._require_login(request))
 
     # Logins
 
@@ -209,68 +199,11 @@ class PageServer:
             raise HTTPException(403, "Nothing was changed: this form belongs to another login. Load the page again.")
         return form
 
-    # Live updates
-
-    async def _send_events(self, request: Request) -> Response:
-        login = self._require_login(request)
-        if self._streams >= MAX_STREAMS:
-            return Response("Too many browsers get live updates.\n", 503, {"retry-after": "60"}, "text/plain")
-        self._streams += 1
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
-        headers = {"x-accel-buffering": "no"}
-        cookie = request.cookies.get(self._address.cookie, "")
-        return _Stream(self._event_lines(login, cookie), self._stream_ended, headers=headers)
-
-    def _stream_ended(self) -> None:
-        self._streams -= 1
-
-    async def _event_lines(self, login: Login, cookie: str) -> AsyncIterator[str]:
-        seen, loop = "", asyncio.get_running_loop()
-        end = loop.time() + STREAM_S
-
-        def is_new() -> bool:
-            return self._version != seen or self._ending.is_set()
-
-        yield ": chatops\n\n"
-        while loop.time() < end and not self._ending.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(KEEPALIVE_S), self._version_changed:
-                    await self._version_changed.wait_for(is_new)
-            # A stream ends with its login, and does not keep it alive: `find` counts as a use, which is undone.
-            used_at = login.used_at
-            if self._logins.find(cookie) is not login:
-                return
-            login.used_at = used_at
-            if self._version == seen:
-                yield ": nothing new\n\n"
-                continue
-            seen = self._version
-            yield f"event: changed\ndata: {seen}\n\n"
-
-    async def _watch(self) -> None:
-        """Look for changes while anybody gets them."""
-        self._seen_version = -1
-        with self._desk.changes() as pause:
-            while self._streams and not self._ending.is_set():
-                try:
-                    number = await self._worker(self._desk.data_version)
-                    if number != self._seen_version:
-                        self._seen_version = number
-                        version = await self._worker(self._desk.version)
-                        if version != self._version:
-                            self._version = version
-                            async with self._version_changed:
-                                self._version_changed.notify_all()
-                except ChatopsError as error:
-                    log.warning("the store could not be read: %s", error)
-                await pause(POLL_S, self._ending)
-        async with self._version_changed:
-            self._version_changed.notify_all()
+    # Jobs
 
     async def start_jobs_while_open(self) -> None:
         """Start jobs that were decided and not started, until the server ends."""
-        seen = -1
+        seen: int | None = None
         while not self._ending.is_set():
             try:
                 if (number := await self._worker(self._desk.data_version)) != seen:
@@ -320,20 +253,6 @@ class PageServer:
 
 class _NoCallError(HTTPException):
     """The address is that of a call which is not there."""
-
-
-class _Stream(StreamingResponse):
-    """A stream of events that says when it has ended, however that happened."""
-
-    def __init__(self, content: AsyncIterator[str], ended: Callable[[], None], *, headers: dict[str, str]) -> None:
-        super().__init__(content, media_type="text/event-stream", headers=headers)
-        self._ended = ended
-
-    async def __call__(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._ended()
 
 
 async def _read_form(request: Request) -> dict[str, str]:

@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from chatops.serve.guard import LimitedConnection
-from chatops.serve.server import MAX_STREAMS
+from chatops.serve.live import MAX_STREAMS
 from chatops.wiring.stored import open_store
 from tests.serve.served import Served
 from tests.support.waiting import PATIENCE
