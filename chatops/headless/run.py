@@ -4,19 +4,17 @@ No user can be asked: a call that needs approval pauses the turn or run, which i
 A gated call never runs unasked, and nothing is ever read from the terminal.
 """
 
-import asyncio
-import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum, StrEnum
 from functools import partial
-from typing import TypeVar
 
 from chatops.domain.decisions import Rejected
 from chatops.domain.errors import ChatopsError, NotSavedError, unsaved_sentence
 from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStarted, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import readable
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
@@ -26,76 +24,13 @@ from chatops.headless.formats import OutputFormat, Reporter, reporter, short_lin
 from chatops.headless.pending import next_steps
 from chatops.headless.report import NOT_SAVED, RunReport, TurnReport, report, run_report
 from chatops.headless.screen import Screen
+from chatops.headless.stop_signals import StopSignals
 from chatops.runtime.descriptions import way_to_continue
 from chatops.runtime.session import Session
 from chatops.runtime.workflow import WorkflowRun
 
 NO_USER = "no user is there to approve it"
 CANNOT_WAIT = "nothing can be saved here, so it cannot wait for approval"
-T = TypeVar("T")
-
-
-class StopSignals:
-    """Signal handlers. The first SIGINT cancels the work.
-
-    SIGTERM, SIGHUP and a second SIGINT stop the work and leave the stored state as it is. So does a first SIGINT while
-    there is nothing to cancel (no step has been stored yet, or none can be stored).
-    """
-
-    def __init__(self, cancel: Callable[[], Coroutine[None, None, bool]]) -> None:
-        """`cancel` cancels the work. It returns False if there is nothing to cancel."""
-        self.interrupted = False
-        self._cancel = cancel
-        self._terminated = asyncio.Event()
-        self._cancelling: asyncio.Task[None] | None = None
-
-    @property
-    def terminated(self) -> bool:
-        """True if the work was stopped without being cancelled."""
-        return self._terminated.is_set()
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Handle the signals inside the block."""
-        loop = asyncio.get_running_loop()
-        handlers = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._terminated.set}
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            # Under nohup SIGHUP stays ignored. Otherwise tools must not continue after the terminal was closed.
-            handlers[signal.SIGHUP] = self._terminated.set
-        try:
-            for number, handler in handlers.items():
-                loop.add_signal_handler(number, handler)
-        except (NotImplementedError, RuntimeError, ValueError):
-            # Not the main thread, or not Unix: keep the interpreter's own handling.
-            handlers = {}
-        try:
-            yield
-        finally:
-            for number in handlers:
-                loop.remove_signal_handler(number)
-
-    async def unless_terminated(self, work: Coroutine[None, None, T]) -> T | None:
-        """Return the result of `work`, or None if a terminating signal arrived first."""
-        task = asyncio.ensure_future(work)
-        stopped = asyncio.ensure_future(self._terminated.wait())
-        try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            return await task if task.done() or not self.terminated else None
-        finally:
-            for waiter in (task, stopped):
-                waiter.cancel()
-            await asyncio.gather(task, stopped, return_exceptions=True)
-
-    def _interrupt(self) -> None:
-        if self.interrupted:
-            self._terminated.set()
-            return
-        self.interrupted = True
-        self._cancelling = asyncio.get_running_loop().create_task(self._cancel_or_terminate())
-
-    async def _cancel_or_terminate(self) -> None:
-        if not await self._cancel():
-            self._terminated.set()
 
 
 class ExitCode(IntEnum):
@@ -151,6 +86,20 @@ def show_end(state: TurnState, *, workspace: str, screen: Screen, output: Output
     return _print_end(report(state, workspace=workspace), screen, reporter(output, screen), over=True)
 
 
+@frozen_dataclass
+class _Settled:
+    """A turn that is paused or over."""
+
+    state: TurnState | None
+    """None if no turn was started."""
+    could_not_wait: tuple[PendingCall, ...] = ()
+    """The calls that should have paused it, and were denied because nothing can be stored."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state is not None and isinstance(self.state.phase, Finished)
+
+
 async def _drive_turn(
     session: Session,
     begin: Callable[[], Awaitable[object]],
@@ -160,26 +109,32 @@ async def _drive_turn(
     on_approval: OnApproval,
 ) -> int:
     stop = StopSignals(session.cancel)
-    could_not_wait: list[PendingCall] = []
-    unsubscribe = session.subscribe(printer.event)
-    try:
-        with stop.listening():
-            state = (
-                await stop.unless_terminated(_settle_turn(session, begin, on_approval, could_not_wait)) or session.state
-            )
-        if stop.terminated and not _is_over(state):
-            return _print_stopped_turn(session, state, screen, printer)
-        if state is None:
+    with _print_events(session, screen, printer):
+        try:
+            with stop.listening():
+                settled = await stop.unless_terminated(_settle_turn(session, begin, on_approval))
+        except NotSavedError as error:
+            return _print_no_turn(error, screen, printer)
+        settled = settled or _Settled(state=session.state)
+        if stop.terminated and not settled.is_over:
+            return _print_stopped_turn(session, settled.state, screen, printer)
+        if settled.state is None:
             return _print_no_turn(session.blocked_by, screen, printer)
-        result = report(state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
-        if could_not_wait and result.status is TurnStatus.ANSWERED:
-            tools = ", ".join(dict.fromkeys(call.call.name for call in could_not_wait))
+        result = report(settled.state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
+        if settled.could_not_wait and result.status is TurnStatus.ANSWERED:
+            tools = ", ".join(dict.fromkeys(call.call.name for call in settled.could_not_wait))
             detail = f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}"
             result = replace(result, status=TurnStatus.FAILED, reason=NOT_SAVED, detail=detail)
-        code = _print_end(result, screen, printer, over=_is_over(state), blocked_by=session.blocked_by)
-        return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
-    except NotSavedError as error:
-        return _print_no_turn(error, screen, printer)
+        code = _print_end(result, screen, printer, over=settled.is_over, blocked_by=session.blocked_by)
+        return ExitCode.INTERRUPTED if stop.any_came else code
+
+
+@contextmanager
+def _print_events(session: Session, screen: Screen, printer: Reporter) -> Iterator[None]:
+    """Print the events of the session inside the block, and why it ended if it raises."""
+    unsubscribe = session.subscribe(printer.event)
+    try:
+        yield
     except BaseException as error:
         printer.broken_off(str(error) or type(error).__name__)
         raise
@@ -188,28 +143,20 @@ async def _drive_turn(
         unsubscribe()
 
 
-async def _settle_turn(
-    session: Session,
-    begin: Callable[[], Awaitable[object]],
-    on_approval: OnApproval,
-    could_not_wait: list[PendingCall],
-) -> TurnState | None:
-    """Run the turn until it is paused or over.
-
-    Add to `could_not_wait` the calls that should have paused the turn, and are denied because nothing can be stored.
-    """
+async def _settle_turn(session: Session, begin: Callable[[], Awaitable[object]], on_approval: OnApproval) -> _Settled:
+    """Run the turn until it is paused or over."""
     await begin()
-    state = await session.settle()
+    state, could_not_wait = await session.settle(), list[PendingCall]()
     # A pending call is approved from another process, so it has to be stored.
     denies = on_approval is OnApproval.DENY or session.in_memory_only
     reason = CANNOT_WAIT if session.in_memory_only else NO_USER
     while denies and state is not None and (waiting := pending_calls(state)):
         if on_approval is OnApproval.PAUSE:
-            could_not_wait.extend(waiting)
+            could_not_wait += waiting
         if not await deny_all(session, waiting, reason=reason):
             break
         state = await session.settle()
-    return state
+    return _Settled(state=state, could_not_wait=tuple(could_not_wait))
 
 
 async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason: str = NO_USER) -> bool:
@@ -218,10 +165,6 @@ async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason
         await session.decide(call.call.id, digest=call.digest, decision=Rejected(reason=reason)) for call in waiting
     ]
     return any(accepted)
-
-
-def _is_over(state: TurnState | None) -> bool:
-    return state is not None and isinstance(state.phase, Finished)
 
 
 def _print_stopped_turn(session: Session, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
@@ -330,8 +273,7 @@ async def drive_run(
     if run.stored:
         printer.resumed(run.session.state, run=run.state)
     stop = StopSignals(run.session.cancel)
-    unsubscribe = run.session.subscribe(printer.event)
-    try:
+    with _print_events(run.session, screen, printer):
         with stop.listening():
             settled = await stop.unless_terminated(_settle_run(run, review, chosen, on_approval))
         result = run_report(
@@ -345,19 +287,13 @@ async def drive_run(
             return _print_stopped_run(result, run, screen, printer)
         printer.finished(result)
         _print_further_of_run(result, run, screen)
-        return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else exit_code(result.status)
-    except BaseException as error:
-        printer.broken_off(str(error) or type(error).__name__)
-        raise
-    finally:
-        screen.show_progress(None)
-        unsubscribe()
+        return ExitCode.INTERRUPTED if stop.any_came else exit_code(result.status)
 
 
 async def _settle_run(
     run: WorkflowRun, review: Review | None, chosen: tuple[int, int] | None, on_approval: OnApproval
-) -> bool:
-    """Run until nothing more happens without the user. Return True: `unless_terminated` returns None after a signal.
+) -> WorkflowState:
+    """Run until nothing more happens without the user, and return the run as it is then.
 
     Raises ChatopsError if the review does not apply.
     """
@@ -366,19 +302,23 @@ async def _settle_run(
         # Resuming repeats a step that the user stopped or no model could answer.
         review = TryAgain()
     if review is not None:
-        target = review_target(run.state, chosen)
-        if not await run.review(review, step=target.step, attempt=target.attempt):
-            name = run.state.spec.step(target.step).name
-            raise ChatopsError(
-                f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
-            )
+        await _apply_review(run, review, chosen)
     await run.resume()
     await run.settle()
     while on_approval is OnApproval.DENY and (state := run.session.state) and (waiting := pending_calls(state)):
         if not await deny_all(run.session, waiting):
             break
         await run.settle()
-    return True
+    return run.state
+
+
+async def _apply_review(run: WorkflowRun, review: Review, chosen: tuple[int, int] | None) -> None:
+    target = review_target(run.state, chosen)
+    if not await run.review(review, step=target.step, attempt=target.attempt):
+        name = run.state.spec.step(target.step).name
+        raise ChatopsError(
+            f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
+        )
 
 
 def review_target(run: WorkflowState, chosen: tuple[int, int] | None) -> AwaitingReview:
