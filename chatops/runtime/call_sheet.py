@@ -150,6 +150,14 @@ class Offer:
     """The rule for the rest of the session, for `s` and `S`."""
 
 
+class FoldedFacts(NamedTuple):
+    """The facts of a sheet without its details."""
+
+    shown: tuple[Fact, ...]
+    folded: tuple[Fact, ...]
+    """Settings of which one row gives the labels alone."""
+
+
 @frozen_dataclass
 class CallSheet:
     """All that the user has to know of a pending call, in the order to read it, and the answers there are."""
@@ -162,16 +170,13 @@ class CallSheet:
         """The facts that no summary leaves out."""
         return tuple(fact for fact in self.facts if fact.weight in (Weight.NOTE, Weight.CAUTION, Weight.ATTEMPT))
 
-    def fold_known(self, before: "CallSheet | None") -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-        """Return the facts to show, without details, and the settings to fold because `before` has them too.
-
-        A single setting is not folded: the row that names it would be no shorter.
-        """
+    def fold_known(self, before: "CallSheet | None") -> "FoldedFacts":
+        """Fold the settings that `before` has too. A single one is not: the row that names it would be no shorter."""
         known = frozenset(before.facts) if before is not None else frozenset[Fact]()
         shown = [fact for fact in self.facts if fact.weight is not Weight.DETAIL]
         folded = tuple(fact for fact in shown if fact.weight is Weight.SETTING and fact in known)
         folded = folded if len(folded) > 1 else ()
-        return tuple(fact for fact in shown if fact not in folded), folded
+        return FoldedFacts(tuple(fact for fact in shown if fact not in folded), folded)
 
 
 def call_sheet(pending: PendingCall, *, now: float) -> CallSheet:
@@ -180,25 +185,45 @@ def call_sheet(pending: PendingCall, *, now: float) -> CallSheet:
     return CallSheet(facts=tuple(facts), offers=tuple(call_offers(pending)))
 
 
+@frozen_dataclass
+class _ReachedLimit:
+    """A question about a budget of which a limit is reached: may the turn spend `more`?"""
+
+    limit: LimitName
+    spent: float
+    more: float
+
+
+@frozen_dataclass
+class _UncountedModel:
+    """A question about a budget that cannot count the next model: its price or tokens are not known."""
+
+    limit: LimitName
+    model: str
+
+
+def _budget_asks(pending: PendingCall) -> _ReachedLimit | _UncountedModel:
+    """Return what a budget's question is about. The engine has put one of the two into its arguments."""
+    given = json_or_text(pending.facts.arguments)
+    values = given if isinstance(given, dict) else {}
+    limit = next((name for name in LIMIT_NAMES if name == values.get("limit")), LIMIT_NAMES[0])
+    if model := values.get("model"):
+        return _UncountedModel(limit=limit, model=str(model))
+    spent, more = (
+        float(part) if isinstance(part := values.get(key), int | float) else 0.0 for key in ("spent", "more")
+    )
+    return _ReachedLimit(limit=limit, spent=spent, more=more)
+
+
 def budget_question(pending: PendingCall) -> str:
     """Return what a turn asks that has reached its budget, as a sentence; empty for a call."""
     if pending.reason is not AskReason.BUDGET:
         return ""
-    limit, more, _, model = _budget_amounts(pending)
-    if model:
-        return f"Go on with {model}, whose {'price is' if limit == 'cost' else 'tokens are'} not known?"
-    return f"Go on for {amount(limit, more)} more{'' if limit == 'cost' else f' {limit}'}?"
-
-
-def _budget_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]:
-    """Return what a budget's question is about: the limit, what approving permits, what is spent, and the model."""
-    given = json_or_text(pending.facts.arguments)
-    values = given if isinstance(given, dict) else {}
-    limit = next((name for name in LIMIT_NAMES if name == values.get("limit")), LIMIT_NAMES[0])
-    more, spent = (
-        float(part) if isinstance(part := values.get(key), int | float) else 0.0 for key in ("more", "spent")
-    )
-    return limit, more, spent, str(values.get("model", ""))
+    match _budget_asks(pending):
+        case _UncountedModel(limit=limit, model=model):
+            return f"Go on with {model}, whose {'price is' if limit == 'cost' else 'tokens are'} not known?"
+        case _ReachedLimit(limit=limit, more=more):
+            return f"Go on for {amount(limit, more)} more{'' if limit == 'cost' else f' {limit}'}?"
 
 
 def call_offers(pending: PendingCall) -> Iterator[Offer]:
@@ -291,15 +316,18 @@ def _all_facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
 
 def _budget_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what was spent, and what each answer does."""
-    limit, more, spent, model = _budget_amounts(pending)
-    in_all = amount(limit, spent + more)
-    spends = f"cost {in_all}" if limit == "cost" else f"use {in_all} {limit}"
-    raised = f"this turn may {spends} in all, then it asks again"
-    if model:
-        raised = f"this turn goes on, and {'the cost' if limit == 'cost' else 'tokens'} of {model} will not be counted"
-    ends = "ends the turn with what it has gathered; nothing more is spent"
-    to_count = f'give {model} a "price" in the registry' if model and limit == "cost" else ""
-    for label, value in (("budget", pending.why), ("approving", raised), ("denying", ends), ("to count it", to_count)):
+    asks, to_count = _budget_asks(pending), ""
+    if isinstance(asks, _ReachedLimit):
+        in_all = amount(asks.limit, asks.spent + asks.more)
+        spends = f"cost {in_all}" if asks.limit == "cost" else f"use {in_all} {asks.limit}"
+        approving = f"this turn may {spends} in all, then it asks again"
+    else:
+        what = "the cost" if asks.limit == "cost" else "tokens"
+        approving = f"this turn goes on, and {what} of {asks.model} will not be counted"
+        to_count = f'give {asks.model} a "price" in the registry' if asks.limit == "cost" else ""
+    denying = "ends the turn with what it has gathered; nothing more is spent"
+    rows = (("budget", pending.why), ("approving", approving), ("denying", denying), ("to count it", to_count))
+    for label, value in rows:
         yield Fact(label=label, value=value, weight=Weight.EFFECT)
 
 
@@ -542,10 +570,19 @@ def subject_line(pending: PendingCall) -> str:
     )
 
 
-def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
-    """Yield each line of the command with nothing hidden, and the bounds of its parts that deserve a second look."""
+class CommandLine(NamedTuple):
+    """A line of a command with nothing hidden."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...]
+    """Bounds of its parts that deserve a second look."""
+
+
+def command_lines(facts: CallFacts) -> Iterator[CommandLine]:
+    """Yield the lines of the command."""
     warnings = effects(facts.command).warnings if _is_shell(facts) else ()
-    begin, risky = 0, deque(sorted({warned.span for warned in warnings}))
+    risky = deque(sorted({warned.span for warned in warnings}))
+    begin = 0
     for part in facts.command.split("\n"):
         text, end, marks = reveal(part, newlines=False, strict=True), begin + len(part), list[tuple[int, int]]()
         while risky and risky[0][0] < end:
@@ -554,7 +591,7 @@ def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int]
             if last > end:
                 break  # It continues in the next line.
             risky.popleft()
-        yield text, tuple(marks) if len(marks) <= _MAX_MARKS else ((0, len(text)),)
+        yield CommandLine(text, tuple(marks) if len(marks) <= _MAX_MARKS else ((0, len(text)),))
         begin = end + 1
 
 
