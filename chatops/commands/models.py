@@ -14,7 +14,7 @@ from chatops.models.hosts import host_and_port
 from chatops.models.memory import TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
-from chatops.wiring.doctor import ModelReach, Reachability, probe_model
+from chatops.wiring.model_reach import ModelReach, Reachability, probe_model
 
 _STATUS_WORDS = {
     Reachability.THERE: "ready",

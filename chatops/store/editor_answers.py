@@ -1,9 +1,9 @@
 """How fast editors have answered questions about calls, so that one that answers by itself is found out."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatops.domain.errors import UnreadableError
 
@@ -17,24 +17,33 @@ _MAX_EDITORS = 20
 """Editors that are kept, those that answered last."""
 
 
+class EditorAnswers(NamedTuple):
+    """How an editor has answered."""
+
+    times_s: Sequence[float]
+    """Seconds of the last answers that counted."""
+    too_soon: int
+    """Answers that were void: before anyone could have read the question."""
+
+
 def note_answer(store: "Store", client: str, *, seconds: float, void: bool) -> None:
-    """Store that an editor has answered. `void`: before anyone could have read the question."""
-    known: dict[str, tuple[list[float], int]] = {}
+    """Store that an editor has answered."""
+    known: dict[str, EditorAnswers] = {}
     with suppress(UnreadableError):
         known.update(editors(store))
-    times, voids = known.pop(client, ([], 0))
-    known[client] = (times if void else [*times, round(seconds, 2)][-_MAX_ANSWERS:], voids + void)
+    times_s, too_soon = known.pop(client, EditorAnswers([], 0))
+    if void:
+        known[client] = EditorAnswers(times_s, too_soon + 1)
+    else:
+        known[client] = EditorAnswers([*times_s, round(seconds, 2)][-_MAX_ANSWERS:], too_soon)
     store.set_setting(_SETTING, json.dumps(dict(list(known.items())[-_MAX_EDITORS:])))
 
 
-def editors(store: "Store") -> Mapping[str, tuple[list[float], int]]:
-    """Return the seconds of the last answers of each editor, and how many were void, by its name and version.
-
-    Raises UnreadableError.
-    """
+def editors(store: "Store") -> Mapping[str, EditorAnswers]:
+    """Return the answers of each editor, by its name and version. Raises UnreadableError."""
     try:
         known = json.loads(store.setting(_SETTING) or "{}").items()
-        return {name: ([float(seconds) for seconds in times], int(voids)) for name, (times, voids) in known}
+        return {name: EditorAnswers([*map(float, times)], int(too_soon)) for name, (times, too_soon) in known}
     except (ValueError, TypeError, AttributeError):
         raise UnreadableError(
             f"The answers of editors in {store.path} are damaged.", advice="The next answer replaces them."

@@ -1,4 +1,4 @@
-"""Checks of ``chatops doctor`` and ``/doctor``, and of the reachability of a model.
+"""Checks of ``chatops doctor`` and ``/doctor``.
 
 Each check is one line with ok, warn or fail, and an advice.
 
@@ -11,7 +11,7 @@ import locale
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -29,16 +29,13 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
-from chatops.models.client import engine_package
-from chatops.models.discover import KeyRefusedError, list_models
-from chatops.models.hosts import without_secrets
+from chatops.models.discover import list_models
 from chatops.models.keys import read_key
 from chatops.models.memory import CallStyle
 from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome, try_calling
-from chatops.policy.registry import KeySource, ModelSpec, ModelType
+from chatops.policy.registry import KeySource, ModelSpec
 from chatops.policy.registry_checks import crowded_roles
-from chatops.runtime.cli_program import program_state
 from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
@@ -46,13 +43,12 @@ from chatops.store.editor_answers import editors
 from chatops.store.health import Finding, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
+from chatops.wiring.model_reach import Discover, ModelReach, Reachability, probe_model
 from chatops.wiring.rows import unknown_name
 from chatops.wiring.stored import database_address
 
 MIN_TERMINAL_SIZE = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""
-Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
-"""Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
 
 
 class Grade(StrEnum):
@@ -105,44 +101,6 @@ def registry_checks(loaded: Loaded, *, level: AccessLevel) -> list[Check]:
     found.append(Check(name="site registry", grade=Grade.OK, text=site))
     found.append(Check(name="access level", grade=Grade.OK, text=level.word))
     return found
-
-
-class Reachability(StrEnum):
-    """Reachability of a model."""
-
-    THERE = "there"
-    UNLISTED = "unlisted"
-    """The server answers but does not list the model."""
-    SILENT = "silent"
-    """The server returns no list of models."""
-    REFUSED = "refused"
-    """The server rejects the key, or requires one."""
-    KEYLESS = "keyless"
-    """The key is not set."""
-    ABSENT = "absent"
-    """The program is not installed, is refused, or lacks a sandbox."""
-
-
-@frozen_dataclass
-class ModelReach:
-    """Reachability of one model, with a text for the user."""
-
-    spec: ModelSpec
-    reachability: Reachability
-    text: str
-    advice: str = ""
-    available: tuple[str, ...] = ()
-
-    @property
-    def usable(self) -> bool:
-        """True if a message sent to the model now is expected to get an answer."""
-        return self.reachability is Reachability.THERE
-
-    @property
-    def missing(self) -> str:
-        """The reason why no answer is expected, with the next step, in sentences; empty if one is."""
-        end = "" if self.text.endswith((".", "!", "?")) else "."
-        return "" if self.usable else f"{self.text[:1].upper()}{self.text[1:]}{end} {self.advice}".strip()
 
 
 async def model_checks(
@@ -339,67 +297,12 @@ def _check_folder(folder: Path) -> list[Check]:
     return [Check(name="folders", grade=Grade.OK, text=str(folder))]
 
 
-async def probe_model(
-    spec: ModelSpec, *, discover: Discover = list_models, require: SandboxLevel = SandboxLevel.NONE
-) -> ModelReach:
-    """Check the key, then ask the server. Never raises for a server's errors and never shows a key.
-
-    A program is not started; `require` is the sandbox level that programs need.
-    """
-    match spec.type:
-        case ModelType.DEMO:
-            return ModelReach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
-        case ModelType.CLI:
-            state = await asyncio.to_thread(program_state, spec, require=require)
-            found = Reachability.THERE if state.ready else Reachability.ABSENT
-            return ModelReach(spec=spec, reachability=found, text=state.text, advice=state.advice)
-        case ModelType.OPENAI | ModelType.GEMINI:
-            return await _probe_server(spec, discover)
-        case str():
-            package = await asyncio.to_thread(engine_package, spec.engine)
-            text = (
-                f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
-            )
-            return ModelReach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
-        case kind:
-            assert_never(kind)
-
-
-async def _probe_server(spec: ModelSpec, discover: Discover) -> ModelReach:
-    try:
-        if spec.key != KeySource():
-            await read_key(spec.key)
-    except ConfigError as error:
-        return ModelReach(spec=spec, reachability=Reachability.KEYLESS, text=str(error), advice=error.advice)
-    try:
-        names = tuple(await discover(spec))
-    except KeyRefusedError as error:
-        return ModelReach(spec=spec, reachability=Reachability.REFUSED, text=str(error), advice=error.advice)
-    except ChatopsError as error:
-        return ModelReach(spec=spec, reachability=Reachability.SILENT, text=str(error), advice=error.advice)
-    if names and spec.model_name and spec.model_name not in names:
-        text = f"the server answers, but does not list {spec.model_name}."
-        advice = f"Name one that it has: chatops connect {without_secrets(spec.api_url)}"
-        return ModelReach(spec=spec, reachability=Reachability.UNLISTED, text=text, advice=advice, available=names)
-    text = f"the server answers and has {plural(len(names), 'model')}"
-    return ModelReach(spec=spec, reachability=Reachability.THERE, text=text, available=names)
-
-
 async def run_checks(app: App, *, model: str | None = None, connect: bool = False) -> list[Check]:
     """Run all checks. With `model`, check only that model, and ask it to call a tool. `connect`: to MCP servers.
 
     Raises ConfigError if there is no such model.
     """
-    models = app.rights.models()
-    needed = _grade_per_model(app)
-    if model is not None:
-        chosen = app.rights.model(model)
-        models, needed = () if chosen is None else (chosen,), {model: Grade.FAIL}
-        if chosen is None:
-            raise unknown_name("model", model, [spec.name for spec in app.rights.models()])
-    models_found = await model_checks(models, needed=needed, discover=list_models, require=app.limits.sandbox().require)
-    if model is not None:
-        models_found = await _add_call_check(app, models[0], models_found)
+    models_found = await (_check_models(app) if model is None else _check_one_model(app, model))
     return [
         *platform_checks(app.paths),
         *registry_checks(app.loaded, level=app.rights.level),
@@ -413,6 +316,20 @@ async def run_checks(app: App, *, model: str | None = None, connect: bool = Fals
         *await asyncio.to_thread(_check_editors, app),
         *await asyncio.to_thread(_check_store, app),
     ]
+
+
+async def _check_models(app: App) -> list[Check]:
+    return await model_checks(
+        app.rights.models(), needed=_grade_per_model(app), discover=list_models, require=app.limits.sandbox().require
+    )
+
+
+async def _check_one_model(app: App, name: str) -> list[Check]:
+    if (spec := app.rights.model(name)) is None:
+        raise unknown_name("model", name, [known.name for known in app.rights.models()])
+    require = app.limits.sandbox().require
+    found = await model_checks((spec,), needed={name: Grade.FAIL}, discover=list_models, require=require)
+    return await _add_call_check(app, spec, found)
 
 
 async def _check_servers(app: App, *, connect: bool) -> list[Check]:
@@ -527,14 +444,14 @@ def _check_editors(app: App) -> list[Check]:
             known = editors(store)
         except UnreadableError as error:
             return [Check(name="editors", grade=Grade.WARN, text=str(error), advice=error.advice)]
-        for name, (times_s, voids) in known.items():
-            parts = [plural(len(times_s), "answer")]
-            if times_s:
-                median_s = sorted(times_s)[len(times_s) // 2]
-                parts.append(f"the fastest after {min(times_s):.1f} s, half within {median_s:.1f} s")
-            parts += [f"{voids} too soon, which decided nothing"] if voids else []
-            advice = "Does it approve by itself? Switch that off in its settings." if voids else ""
-            grade = Grade.WARN if voids else Grade.OK
+        for name, answers in known.items():
+            parts = [plural(len(answers.times_s), "answer")]
+            if answers.times_s:
+                median_s = sorted(answers.times_s)[len(answers.times_s) // 2]
+                parts.append(f"the fastest after {min(answers.times_s):.1f} s, half within {median_s:.1f} s")
+            parts += [f"{answers.too_soon} too soon, which decided nothing"] if answers.too_soon else []
+            advice = "Does it approve by itself? Switch that off in its settings." if answers.too_soon else ""
+            grade = Grade.WARN if answers.too_soon else Grade.OK
             found.append(Check(name=f"editor {name}", grade=grade, text=", ".join(parts), advice=advice))
     return found
 

@@ -46,7 +46,7 @@ from chatops.wiring.user_state import UserState
 if TYPE_CHECKING:
     from chatops.tools.picture import Picture
     from chatops.wiring.all_pending import AllPending
-    from chatops.wiring.doctor import ModelReach
+    from chatops.wiring.model_reach import ModelReach
 
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _DESKTOP_VARIABLES = (
@@ -262,7 +262,7 @@ class Workspace:
 
         One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
         """
-        from chatops.wiring.doctor import ModelReach, Reachability, probe_model  # slow to import
+        from chatops.wiring.model_reach import ModelReach, Reachability, probe_model  # slow to import
 
         if why := model_problem(spec):
             return ModelReach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")

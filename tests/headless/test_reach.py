@@ -6,7 +6,8 @@ import pytest
 
 from chatops.domain.errors import ChatopsError
 from chatops.policy.registry import ModelSpec, ModelType
-from chatops.wiring.doctor import Grade, Reachability, model_checks, probe_model
+from chatops.wiring.doctor import Grade, model_checks
+from chatops.wiring.model_reach import Reachability, probe_model
 
 OPEN = ModelSpec(name="local", api_url="http://127.0.0.1:9/v1", model_name="m")
 KEYED = ModelSpec(name="team", api_url="http://127.0.0.1:9/v1", model_name="m", api_key_env="MY_TEST_KEY")
