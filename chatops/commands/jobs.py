@@ -36,21 +36,16 @@ from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from chatops.tools.clipboard import DISPLAY
 from chatops.wiring.app import App
-from chatops.wiring.jobs import (
+from chatops.wiring.job_binding import (
     FOREIGN_OPTIONS,
-    Job,
-    JobState,
     bind_here,
     has_own_options,
-    job_of,
-    move_to_background,
     moved_folders,
     on_approval_of,
     options_of,
-    start_process,
-    wait_for_lease,
     why_not_here,
 )
+from chatops.wiring.jobs import Job, JobState, job_of, move_to_background, start_process, wait_for_lease
 from chatops.wiring.not_started import NotStarted, WhyNot
 from chatops.wiring.stored import Options, Storage, open_store
 

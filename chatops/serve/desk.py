@@ -22,7 +22,8 @@ from chatops.runtime.services import changes
 from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import CALLS, PendingCallRow, SessionInfo
 from chatops.wiring.app import App
-from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not_here
+from chatops.wiring.job_binding import why_not_here
+from chatops.wiring.jobs import Job, JobState, job_of, start_if_job
 from chatops.wiring.pending import PendingCalls, state_in_words
 
 log = logging.getLogger(__name__)
