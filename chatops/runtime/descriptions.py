@@ -296,7 +296,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
         settings = settings.at_step(run)
         judged_elsewhere = judged_elsewhere or run.spec.source == PYTHON_PROGRAM
     if not judged_elsewhere:
-        now, _ = settings.grant_for(state.grant, rights)
+        now = settings.grant_for(state.grant, rights)
         state = replace(state, grant=state.grant.intersection(now))
     found = [pending for pending in pending_calls(state) if pending.call.id == queued.pending.call.id]
     return with_roles(found, settings, rights)[0] if found else queued.pending

@@ -2,54 +2,42 @@
 
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
 
-Changed settings apply to the current turn from its next model call on. Rights that they take away are gone at once.
-
 `open_session` takes the lease of a session, loads what is stored, and puts the wanted settings in force.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from chatops.domain.decisions import Approved, Decision, Rejected, RuleScope
+from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import (
     AlreadyDecidedError,
     ChatopsError,
     ConfigError,
     ConflictError,
     NotSavedError,
-    SessionBusyError,
     SessionHeldError,
 )
-from chatops.domain.events import PendingCall, RoleSwitched
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.events import PendingCall
+from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import AttachedFile
-from chatops.engine.effects import ComposerDraft
-from chatops.engine.inputs import DecideCall, NarrowGrant, RetryTurn, SpentBeside, SwitchRole
+from chatops.engine.inputs import DecideCall, RetryTurn, SpentBeside
 from chatops.engine.state import Finished, RoundRecord, Spending, TurnState
 from chatops.engine.turn import start
-from chatops.engine.view import is_in_flight, may_be_retried, waits_for_child
+from chatops.engine.view import is_in_flight, waits_for_child
 from chatops.policy.budget import Budget
 from chatops.policy.grant import Grant
-from chatops.policy.resolve import revoked_layer
-from chatops.policy.sandbox import SandboxChange, is_in_force, resolve
+from chatops.policy.sandbox import SandboxChange
+from chatops.runtime.message_queue import MessageQueue, no_draft
+from chatops.runtime.rule_offer import RuleOffer
 from chatops.runtime.services import Services
-from chatops.runtime.settings import (
-    Rights,
-    SessionSettings,
-    change_notices,
-    missing_role,
-    registry_notice,
-    role_switch,
-    stored_settings,
-)
-from chatops.runtime.turns import MakeStep, Turns
-from chatops.runtime.user_actions import MessageQueue, UserActions, no_draft
-from chatops.runtime.view import RuleOffer, SessionView, Snapshot
+from chatops.runtime.settings import Rights, SessionSettings, stored_settings
+from chatops.runtime.settings_changes import SettingsChanges
+from chatops.runtime.turns import MakeStep, TakeDraft, Turns
+from chatops.runtime.user_actions import UserActions
+from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.store import Store
-from chatops.toolkit.confine import link_target, why_not_for_commands
 
 
 class Session(SessionView):
@@ -70,10 +58,7 @@ class Session(SessionView):
         """The queued messages."""
         self.actions = UserActions(self._turns, services, self._bus)
         """User actions besides sending messages."""
-        self._registry_notice = registry_notice(settings, services.rights)
-        """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
-        self._replaced: tuple[SessionSettings, Grant] | None = None
-        """While a changed registry file waits for /reload: settings and grant without it, to say then what differs."""
+        self._changes = SettingsChanges(self._turns, services, self._bus)
 
     # State
 
@@ -119,7 +104,7 @@ class Session(SessionView):
             contained=snapshot.contained or self._turns.contain_next,
             queued=self.queue.messages,
             queue_held=self.queue.held and not self._turns.unfinished,
-            registry=self._registry_notice,
+            registry=self._changes.registry_notice,
             concern=self.unsaved or self._turns.store_notice,
         )
 
@@ -134,10 +119,8 @@ class Session(SessionView):
 
     # Messages
 
-    async def submit(self, text: str, *, draft: Callable[[], ComposerDraft | None] | None = None) -> bool:
+    async def submit(self, text: str, *, draft: TakeDraft | None = None) -> bool:
         """Submit a message. Returns False if it is queued behind a turn, a run or older messages.
-
-        `draft` is called when the message is about to be stored, and returns the draft to store with it.
 
         With no user at the screen, older messages stay queued.
         """
@@ -287,166 +270,34 @@ class Session(SessionView):
         await self.change_settings(replace(self.settings, persona=name))
 
     async def change_settings(self, settings: SessionSettings) -> None:
-        """Put `settings` in force, with a divider in the transcript. A new role becomes this workspace's last used one.
-
-        The divider goes into the current turn, or into a failed turn that can be retried, else after the last turn.
-        With no unfinished turn, there is none unless role, models or tools change: another persona alone makes none.
-
-        Raises SessionBusyError in a run, ConfigError for an unknown name, ConflictError, StoreError.
-        """
-        turns = self._turns
-        turns.check_owned()
-        if turns.workflow:
-            raise SessionBusyError(
-                f"A run of workflow {turns.workflow} sets role, model and persona until it is over.",
-                advice="Wait for its end, or end it: /workflow cancel",
-            )
-        after = settings.grant(self._services.rights)
-        async with turns.submitting:
-            state, messages, before = self.state, turns.history.messages, turns.grant
-            number = len(messages) + (len(state.messages) if state is not None else 0)
-            divider_id = MessageId(f"{self.session_id}.switch{number}")
-            switch = role_switch(before, after, id=divider_id, suspended=await self._suspended_by(after))
-            self._put_in_force(settings, after)
-            self._registry_notice = registry_notice(settings, self._services.rights)
-            has_other_tools = bool(switch.added or switch.removed)
-            differs = has_other_tools or (before.role, before.models) != (after.role, after.models)
-            if turns.unfinished or (differs and state is not None and may_be_retried(state)):
-                await self._runner.take(SwitchRole(grant=after, switch=switch))
-            elif differs:
-                if turns.info is not None and (messages or state is not None):
-                    await turns.append(turns.info, switch)
-                self.publish(RoleSwitched(id=switch.id, parent_id=self.session_id, switch=switch))
-            await self._update_stored(role=settings.role, model_pin=settings.model_pin, persona=settings.persona)
-        if settings.role != before.role:
-            await self._services.worker(self._services.store.set_setting, f"role:{self.workspace}", settings.role)
+        """Put `settings` in force, see `SettingsChanges.change`."""
+        await self._changes.change(settings)
 
     async def revoke_tool(self, name: str) -> None:
         """Revoke a tool for the rest of this session, whatever the role. Raises ConflictError, StoreError."""
-        async with self._turns.submitting:
-            info = await self._turns.ensure_stored()
-        taken = tuple(dict.fromkeys((*self.settings.revoked, name)))
-        settings = replace(self.settings, revoked=taken)
-        self._put_in_force(settings, settings.grant(self._services.rights))
-        # The current turn first: it must lose the tool even if that cannot be stored.
-        await self._runner.take(NarrowGrant(layers=(revoked_layer(taken),)))
-        await self._bind_children()
-        await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
+        await self._changes.revoke_tool(name)
 
     async def change_sandbox(self, change: SandboxChange | None) -> None:
-        """Change what commands of this session may see, write and reach; None: as without any change.
-
-        What it takes away is gone at once, what it adds counts from the next message on.
-
-        Raises ConfigError if a layer does not permit it; ConflictError, StoreError.
-        """
-        async with self._turns.submitting:
-            info = await self._turns.ensure_stored()
-        changes: tuple[SandboxChange, ...] = ()
-        if change is not None:
-            changes = (*(made for made in self.settings.sandbox if not made.is_replaced_by(change)), change)
-        settings = replace(self.settings, sandbox=changes)
-        limits = resolve(self._services.rights.sandbox_layers(settings))
-        if change is not None and not is_in_force(limits, change):
-            why = "the site registry, the role, or a model whose key it is"
-            raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
-        if change is not None and change.key in ("read", "write"):
-            sign, path = change.value[:1], change.value[1:]
-            # Limits compare paths as they are written, and a link could lead out of the site's.
-            if sign == "+" and (target := link_target(path)):
-                raise ConfigError(f"{path} is a link.", advice=f"Name what it leads to: {target}")
-            if path in (*limits.read, *limits.write) and (fault := why_not_for_commands([path])):
-                raise ConfigError(fault, advice="Nothing has changed.")
-        self._put_in_force(settings, settings.grant(self._services.rights))
-        await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
-        await self._bind_children()
-        stored = "\n".join(map(str, settings.sandbox))
-        await self._services.worker(self._services.store.set_setting, f"sandbox:{info.id}", stored)
-
-    async def _bind_children(self) -> None:
-        """Pass what the user took away to the child sessions that run here.
-
-        Other child sessions read it from the store when they are resumed or decided on.
-        """
-        for child in self._turns.children.sessions:
-            await child.inherit(self.settings.revoked, self.settings.sandbox)
+        """Change the limits of commands, see `SettingsChanges.change_sandbox`."""
+        await self._changes.change_sandbox(change)
 
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Bind this child session by what the user has taken from the session with the call."""
-        await self._turns.inherit(revoked, sandbox)
-        self._remember_replaced()
-
-    def _put_in_force(self, settings: SessionSettings, grant: Grant) -> None:
-        self._turns.settings, self._turns.grant = settings, grant
-        self._remember_replaced()
-
-    async def _suspended_by(self, after: Grant) -> int:
-        """Return how many rules of the session are suspended once `after` is in force, because of its other role."""
-        role = self._turns.grant.role
-        if self._turns.info is None or role == after.role:
-            return 0
-        rows = await self._services.worker(self._services.store.rules, session_id=self.session_id)
-        return sum(1 for row in rows if row.rule.scope is RuleScope.SESSION and row.rule.role == role)
+        await self._changes.inherit(revoked, sandbox)
 
     async def rename(self, title: str) -> None:
         """Give the session another title."""
         async with self._turns.submitting:
             info = await self._turns.ensure_stored()
-            await self._update_stored(title=title)
+            await self._services.worker(self._services.store.update_session, info.id, title=title)
             self._turns.info = replace(info, title=title)
 
-    async def _update_stored(self, **values: str) -> None:
-        if self._turns.info is not None:
-            await self._services.worker(self._services.store.update_session, self.session_id, **values)
-
     def registry_changed_soon(self, notices: Sequence[str]) -> None:
-        """Call `registry_changed` on the event loop later, from any thread.
+        """Call `SettingsChanges.registry_changed` on the event loop later, from any thread.
 
         The caller may itself be inside a request for rights, which must not be interrupted.
         """
-        self._loop.call_soon_threadsafe(self.registry_changed, notices)
-
-    def registry_changed(self, notices: Sequence[str]) -> None:
-        """Apply a changed or reloaded registry file and say what differs. The current turn can only lose rights by it.
-
-        `notices` are sentences for the user, besides what the change means for a role: see `Rights.change`.
-
-        A session that was closed here may have another owner by now, so it is left alone.
-        """
-        turns, rights = self._turns, self._services.rights
-        if turns.closed:
-            return
-        settings, before = turns.settings, turns.grant
-        self._registry_notice = registry_notice(settings, rights)
-        try:
-            turns.grant = settings.grant(rights)
-            changes = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
-            self._remember_replaced()
-        except ConfigError as error:
-            self.notify(f"The registry has changed. {error}", advice=error.advice)
-            self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=(), rule_scopes=()))
-            return
-        if text := " ".join([*changes, *notices]):
-            self.notify(text)
-        self._runner.deliver(
-            NarrowGrant(
-                layers=turns.grant.layers,
-                answers=turns.grant.answers,
-                sandbox=turns.grant.sandbox,
-                ceiling=turns.grant.ceiling,
-                rule_scopes=turns.grant.rule_scopes,
-                may_contain=turns.grant.may_contain,
-            )
-        )
-
-    def _remember_replaced(self) -> None:
-        """Keep the grant without a changed registry file until the user reloads it, see `_replaced`."""
-        with suppress(ConfigError):
-            if (change := self.settings.change(self._services.rights)) is None:
-                self._replaced = None
-            else:
-                in_force, _ = change
-                self._replaced = (self.settings, in_force)
+        self._loop.call_soon_threadsafe(self._changes.registry_changed, notices)
 
     # Opening, closing, notices
 

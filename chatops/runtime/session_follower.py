@@ -23,10 +23,11 @@ from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
+from chatops.runtime.history import History
 from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.services import Services, changes
 from chatops.runtime.settings import SessionSettings
-from chatops.runtime.view import History, SessionView, Snapshot
+from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, LeaseRow, SessionInfo
 from chatops.store.leases import since
 from chatops.store.store import Store

@@ -7,7 +7,7 @@ away at once and adds rights only after a reload; the notices below say which.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
@@ -42,6 +42,14 @@ class StepRights:
     def place(self) -> StepPlace:
         """The step as policy layers name it."""
         return StepPlace(workflow=self.workflow.name, step=self.step.name)
+
+
+class GrantChange(NamedTuple):
+    """The grant of some settings under two registries."""
+
+    in_force: Grant
+    changed: Grant
+    """Under the file as it is now, which waits for /reload."""
 
 
 @frozen_dataclass(kw_only=False)
@@ -82,22 +90,19 @@ class SessionSettings:
             grant = grant.narrowed(*self.child.layers)
         return grant.narrowed(revoked_layer(self.revoked)) if self.revoked else grant
 
-    def change(self, rights: "Rights") -> tuple[Grant, Grant] | None:
-        """Return the grant under the registry in force and under a changed one; None if it has not changed."""
+    def change(self, rights: "Rights") -> "GrantChange | None":
+        """Return what a changed registry file would change; None if it has not changed."""
         if (change := rights.change(self)) is None:
             return None
         in_force, changed = change
-        return self._bind_grant(in_force, rights), self._bind_grant(changed, rights)
+        return GrantChange(self._bind_grant(in_force, rights), self._bind_grant(changed, rights))
 
-    def grant_for(self, stored: Grant, rights: "Rights") -> tuple[Grant, ConfigError | None]:
-        """Return the current grant of an unfinished turn under `stored`.
-
-        If its role is gone, the grant permits nothing, and the second value is the reason.
-        """
+    def grant_for(self, stored: Grant, rights: "Rights") -> Grant:
+        """Return the current grant of an unfinished turn under `stored`. It permits nothing if its role is gone."""
         try:
-            return replace(self, role=stored.role).grant(rights), None
-        except ConfigError as error:
-            return stored.narrowed(missing_role(stored.role)), error
+            return replace(self, role=stored.role).grant(rights)
+        except ConfigError:
+            return stored.narrowed(missing_role(stored.role))
 
     def at_step(self, run: WorkflowState) -> "SessionSettings":
         """Return the settings at the current step of a run; once it is over, those that it was started with."""

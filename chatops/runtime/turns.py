@@ -36,12 +36,12 @@ from chatops.policy.resolve import revoked_layer
 from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.crash_recovery import UNSENT, CrashRecovery
 from chatops.runtime.delegation import Children
+from chatops.runtime.history import History
 from chatops.runtime.lease import Lease
 from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import EventBus, ServerWait, Services, changes
-from chatops.runtime.settings import SessionSettings, narrowed_by_user
-from chatops.runtime.view import History
+from chatops.runtime.settings import SessionSettings, missing_role, narrowed_by_user
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.sessions import turn_after
 from chatops.toolkit.threads import in_thread
@@ -52,6 +52,8 @@ WATCH_S = 0.5
 """Seconds between two looks for posted decisions while a call is pending."""
 MakeStep = Callable[[TurnState], TurnStep]
 """Makes the first step of a new turn."""
+TakeDraft = Callable[[], ComposerDraft | None]
+"""Called when a text is about to be stored; returns the draft to store with it."""
 
 
 class Turns:
@@ -187,12 +189,12 @@ class Turns:
 
     async def _recover(self, state: TurnState) -> None:
         self.settings = replace(self.settings, role=state.grant.role)
-        grant, missing = self.settings.grant_for(state.grant, self._services.rights)
-        if missing is not None:
+        try:
+            grant = self.grant = self.settings.grant(self._services.rights)
+        except ConfigError as missing:
+            grant = state.grant.narrowed(missing_role(state.grant.role))
             text = f"{missing} No tool of this turn's role is permitted until the role exists again."
             self._notify(text, advice=missing.advice)
-        else:
-            self.grant = grant
         interrupted = await self._recovery.interruptions(state)
         copied = await self._recovery.copied(state)
         unsent = await self._recovery.unsent(state)
@@ -207,7 +209,7 @@ class Turns:
         async with self._inherit_lock:
             if (settings := self.settings.bound_by_parent(revoked, sandbox)) == self.settings:
                 return
-            self.settings, (self.grant, _) = settings, settings.grant_for(self.grant, self._services.rights)
+            self.settings, self.grant = settings, settings.grant_for(self.grant, self._services.rights)
             await self.runner.take(NarrowGrant(layers=(revoked_layer(settings.revoked),), sandbox=self.grant.sandbox))
             self._narrowed_at = time.monotonic()
 
@@ -300,13 +302,8 @@ class Turns:
             self.info = info
         return self.info
 
-    async def start(
-        self, info: SessionInfo, text: str, *, draft: Callable[[], ComposerDraft | None], queued: bool = False
-    ) -> None:
-        """Start a turn of the chat with a message. `queued`: it is the oldest queued one. Raises StoreError.
-
-        `draft` is called when the message is about to be stored, and returns the draft to store with it.
-        """
+    async def start(self, info: SessionInfo, text: str, *, draft: TakeDraft, queued: bool = False) -> None:
+        """Start a turn of the chat with a message. `queued`: it is the oldest queued one. Raises StoreError."""
         if queued:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()

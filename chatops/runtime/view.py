@@ -2,35 +2,27 @@
 
 A frontend draws a `Snapshot` and then follows the events. `SessionView` has what both kinds of session answer. What
 only the owner can do is on `runtime.session.Session`, which `runtime.session.owned` returns.
-
-`RuleOffer` has the choices for a user who makes a rule with the decision on a call. It holds the patterns from narrow
-to wide, says why a scope is not possible, and replays a rule over the session's recorded calls, so that the user sees
-what it would have allowed before making it. It decides nothing: the engine checks a rule again when the decision
-arrives.
 """
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, RuleScope
+from chatops.domain.decisions import Decision, OpenQuestion
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, session_of, turn_of
-from chatops.domain.messages import Message, SummaryMessage, ToolMessage, Usage, total
-from chatops.domain.sandbox import SandboxSpec
+from chatops.domain.ids import CallId, SessionId, TurnId, session_of, turn_of
+from chatops.domain.messages import Message, ToolMessage, Usage
 from chatops.domain.tools import (
     CONTAINED_APPLY,
     AccessLevel,
-    CallFacts,
     Capabilities,
-    Outcome,
     Problem,
     ToolCall,
     built_in_capabilities,
@@ -38,28 +30,23 @@ from chatops.domain.tools import (
     tool_name,
 )
 from chatops.engine.budgets import summary_lines
-from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState, new_turn
-from chatops.engine.transcript import fit_messages
 from chatops.engine.view import (
     correction_of,
     open_questions,
     pending_calls,
     permitted_calls,
-    settled_so_far,
     turn_status,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import matches
 from chatops.policy.prompt import PromptLayer
-from chatops.policy.remembered import SCOPES, rule_from
-from chatops.policy.rule_syntax import parse_rule, show_rule, suggest_rules
 from chatops.runtime.descriptions import find_decision, with_roles
+from chatops.runtime.history import History
+from chatops.runtime.rule_offer import RecordedCall, RuleOffer, recorded_calls
 from chatops.runtime.services import EventBus, Listener, Services
 from chatops.runtime.settings import SessionSettings
-from chatops.shell.harmless import runs_no_workspace_code
 from chatops.store.base import DecisionRow, SessionInfo
-from chatops.toolkit.base import Tool, inspect_call
+from chatops.toolkit.base import Tool, ToolContext
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
@@ -128,61 +115,6 @@ class Snapshot:
     def has_failed(self) -> bool:
         """True if the last turn has failed."""
         return self.status is TurnStatus.FAILED
-
-
-class History:
-    """Messages and usage of a session before the current turn."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.messages: tuple[Message, ...] = ()
-        self._lost: tuple[ToolMessage, ...] = ()
-        """Stand-ins for tool results that these messages lack. The next turn stores them."""
-        self._spent: Usage | None = None
-        self._context: tuple[object, int] = (None, 0)
-        """The last estimate of the size of the next request, with the values that it was made from."""
-
-    def load(self, messages: Sequence[Message], turn: TurnState | None, *, spent: Usage | None) -> None:
-        """Load all stored messages. `turn` is the current turn, `spent` the usage of all other turns."""
-        self._spent = total(spent, *_summary_usage(messages))
-        own = {message.id for message in turn.messages} if turn is not None else set()
-        self.messages = tuple(message for message in messages if message.id not in own)
-        self._lost = stand_ins(self.messages)
-
-    def add(self, *messages: Message, usage: Usage | None = None) -> None:
-        """Append messages, and add the usage of their turn and of summaries."""
-        self.messages = (*self.messages, *messages)
-        self._lost = stand_ins(self.messages) if self._lost else ()
-        self._spent = total(self._spent, usage, *_summary_usage(messages))
-
-    @property
-    def head(self) -> MessageId | None:
-        """Id of the last message, the parent of the next turn."""
-        return self.messages[-1].id if self.messages else None
-
-    def usage(self, state: TurnState | None) -> Usage | None:
-        """Return the usage of all turns, `state` included."""
-        return total(self._spent, state.usage if state is not None else None)
-
-    def with_turn(self, state: TurnState | None) -> tuple[Message, ...]:
-        """Return all messages, including those of the turn `state` and the results of its open round."""
-        if state is None:
-            return (*self.messages, *self._lost)
-        return (*self.messages, *self._lost, *state.messages, *settled_so_far(state))
-
-    def context_used(self, state: TurnState | None, grant: Grant) -> int:
-        """Return the estimated tokens of the next request."""
-        messages = self.messages if state is None else (*state.history, *state.messages)
-        key = (messages[-1].id if messages else "", len(messages), grant.role, grant.models)
-        made_from, tokens = self._context
-        if made_from != key:
-            tokens = fit_messages(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0]).tokens
-            self._context = (key, tokens)
-        return tokens
-
-
-def _summary_usage(messages: Sequence[Message]) -> list[Usage | None]:
-    return [message.usage for message in messages if isinstance(message, SummaryMessage)]
 
 
 class SessionSource(Protocol):
@@ -402,42 +334,16 @@ class SessionView(ABC):
         # It may be a call of a child session.
         return await self._services.worker(find_decision, self._services.store, session_of(call_id), call_id)
 
-    def rule_offer(self, pending: PendingCall) -> "RuleOffer":
+    def rule_offer(self, pending: PendingCall) -> RuleOffer:
         """Return the rules that the decision on a pending call can make. Raises ConfigError if its role is gone."""
         return RuleOffer(pending=pending, grant=replace(self._grant_in_force(), role=pending.role))
 
-    async def recorded_calls(self, name: str) -> tuple["RecordedCall", ...]:
-        """Return the session's calls of the tool `name`, newest first, the same arguments once.
-
-        They are inspected again, which has no effect. Calls that never could run are left out. Raises ConfigError if
-        the role is gone.
-        """
-        sandbox = self._grant_in_force().sandbox
-        found: dict[str, ToolMessage] = {}
-        for message in reversed(self._source.history.with_turn(self.state)):
-            if isinstance(message, ToolMessage) and message.tool == name:
-                found.setdefault(message.arguments, message)
-        recorded: list[RecordedCall] = []
-        if (tool := self._services.tools.get(name)) is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(INSPECTING_S):
-                    for message in list(found.values())[:MAX_RECORDED]:
-                        facts = await self._inspect_again(tool, message, sandbox)
-                        if facts is not None:
-                            recorded.append(RecordedCall(message=message, facts=facts))
-        return tuple(recorded)
-
-    async def _inspect_again(self, tool: Tool, message: ToolMessage, sandbox: SandboxSpec | None) -> CallFacts | None:
-        call = ToolCall(id=message.call_id, name=message.tool, arguments=message.arguments)
-        context = self._services.contexts(self.session_id, call.id, attempt=1, tool=tool, output=lambda text: None)
-        try:
-            facts = await inspect_call(tool, call, replace(context, sandbox=sandbox or context.sandbox))
-        except Exception:
-            log.exception("a recorded call of %s could not be inspected", message.tool)
-            return None
-        # A call that ran often could not run again: what it replaced is no longer there. A rule still covers its paths.
-        unusable = facts.problems and (message.outcome is Outcome.INVALID or not facts.may_resolve)
-        return None if unusable or facts.refusal else facts
+    async def recorded_calls(self, name: str) -> tuple[RecordedCall, ...]:
+        """Return the session's calls of a tool as `rule_offer` has them. Raises ConfigError if the role is gone."""
+        messages, sandbox = self._source.history.with_turn(self.state), self._grant_in_force().sandbox
+        if (tool := self._services.tools.get(name)) is None:
+            return ()
+        return await recorded_calls(tool, messages, context=partial(self._context, tool), sandbox=sandbox)
 
     async def argument_problems(self, pending: PendingCall, arguments: str) -> tuple[Problem, ...]:
         """Return what is wrong with other arguments (JSON) for a pending call. Inspects the call, without any effect.
@@ -448,14 +354,17 @@ class SessionView(ABC):
         if tool is None or pending.facts.contained:
             return ()
         call = ToolCall(id=pending.call.id, name=pending.call.name, arguments=arguments)
-        context = self._services.contexts(self.session_id, call.id, attempt=1, tool=tool, output=lambda text: None)
         try:
-            facts = await tool.inspect(call, context)
+            facts = await tool.inspect(call, self._context(tool, call.id))
         except Exception:
             log.exception("edited arguments of %s could not be inspected", call.name)
             return ()
         refused = (Problem(path="", message=facts.refusal),) if facts.refusal else ()
         return (*facts.problems, *refused)
+
+    def _context(self, tool: Tool, call: CallId) -> ToolContext:
+        """Return the context in which a call is only inspected."""
+        return self._services.contexts(self.session_id, call, attempt=1, tool=tool, output=lambda text: None)
 
     def _grant_in_force(self) -> Grant:
         return self.state.grant if self.state is not None else self.grant()
@@ -475,80 +384,3 @@ class SessionView(ABC):
     def notify_soon(self, text: str) -> None:
         """Call `notify` from any thread."""
         self._loop.call_soon_threadsafe(self.notify, text)
-
-
-MAX_RECORDED = 100
-"""Earlier calls that are inspected again. Older ones are left out."""
-INSPECTING_S = 2.0
-"""Seconds after which the calls inspected so far have to do."""
-
-
-@frozen_dataclass
-class RecordedCall:
-    """A call of the session with its result, inspected again."""
-
-    message: ToolMessage
-    facts: CallFacts
-
-
-@frozen_dataclass
-class RuleOffer:
-    """The rules that can be made from the decision on a pending call."""
-
-    pending: PendingCall
-    grant: Grant
-    """The grant of the call's role now."""
-
-    def patterns(self) -> list[ArgumentPattern]:
-        """Return the patterns to choose from, from narrow to wide; those that cannot be shown as they are not.
-
-        A pattern that is possible in no scope is left out.
-        """
-        call, facts = self.pending.call, self.pending.facts
-        spec = self.grant.tool(call.name)
-        tools = {call.name: spec.capabilities} if spec is not None else {}
-        offered = suggest_rules(call.name, facts, tools=tools)
-        return [
-            pattern
-            for pattern in offered
-            if show_rule(call.name, pattern).isprintable() and any(not self.why_not(pattern, scope) for scope in SCOPES)
-        ]
-
-    @property
-    def may_run_workspace_code(self) -> bool:
-        """True if the call may run files of the workspace, which a rule does not bind."""
-        facts, spec = self.pending.facts, self.grant.tool(self.pending.call.name)
-        if spec is None or not spec.capabilities.runs_anything:
-            return False
-        return not runs_no_workspace_code(facts.argv, cwd=facts.cwd)
-
-    def why_not(self, pattern: ArgumentPattern, scope: RuleScope) -> str:
-        """Return why a rule with this pattern cannot have this scope; empty if it can."""
-        pending = self.pending
-        rule = rule_from(pending.call, pending.facts, role=pending.role, pattern=pattern, scope=scope)
-        return self.grant.why_not_made(rule, pending.facts)
-
-    def parse(self, text: str) -> ArgumentPattern:
-        """Return the pattern that the user wrote. Raises ConfigError and ValueError with what is wrong with it."""
-        tool = self.pending.call.name
-        spec = self.grant.tool(tool)
-        named, pattern = parse_rule(text.strip(), tools={tool: spec.capabilities} if spec is not None else {})
-        if named != tool:
-            raise ValueError(f"The rule has to be about {tool}.")
-        if not matches(pattern, self.pending.facts):
-            raise ValueError("This rule would not cover the call you are looking at.")
-        if reason := self.why_not(pattern, RuleScope.SESSION):
-            raise ValueError(f"No such rule: {reason}.")
-        return pattern
-
-    def would_allow(
-        self, recorded: Sequence[RecordedCall], pattern: ArgumentPattern, scope: RuleScope
-    ) -> list[RecordedCall]:
-        """Return those of the recorded calls that ask and that such a rule would have answered."""
-        pending = self.pending
-        rule = rule_from(pending.call, pending.facts, role=pending.role, pattern=pattern, scope=scope)
-        return [
-            call
-            for call in recorded
-            if self.grant.judge(pending.call.name, call.facts, remembered=(rule,)).rule is not None
-        ]

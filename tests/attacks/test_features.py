@@ -19,8 +19,8 @@ from chatops.domain.decisions import Approved
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
+from chatops.runtime.message_queue import no_draft
 from chatops.runtime.session import Session
-from chatops.runtime.user_actions import no_draft
 from chatops.tools.attach import estimated_size
 from chatops.tui.themes import read_user_theme
 from chatops.wiring.app import App

@@ -14,8 +14,8 @@ from chatops.domain.events import ApprovalRequested, Published, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.transcript import fit_messages, without_private
+from chatops.runtime.message_queue import no_draft
 from chatops.runtime.session import Session
-from chatops.runtime.user_actions import no_draft
 from chatops.sandbox import confinement as sandbox
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock

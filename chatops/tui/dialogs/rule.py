@@ -19,7 +19,7 @@ from chatops.policy.patterns import STAR
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.policy.rule_syntax import rule_text, show_rule
 from chatops.runtime.call_sheet import subject_line
-from chatops.runtime.view import RecordedCall, RuleOffer
+from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import line

@@ -60,10 +60,11 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.verdicts import Layer, Rule
+from chatops.runtime.message_queue import MessageQueue
+from chatops.runtime.rule_offer import RecordedCall, RuleOffer
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
-from chatops.runtime.user_actions import MessageQueue
-from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
+from chatops.runtime.view import SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DailyUsage, DecisionRow
 from chatops.tools.picture import Picture, Raster

@@ -14,7 +14,7 @@ from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import ToolMessage
 from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
-from chatops.runtime.view import RecordedCall
+from chatops.runtime.rule_offer import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.key_order import KEYS_WAIT
