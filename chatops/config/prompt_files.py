@@ -16,8 +16,7 @@ has none. A missing file is an empty memory.
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -98,11 +97,15 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
             folders.setdefault(name, {})[file] = item.data
     skills: list[Skill] = []
     for name, files in folders.items():
-        skill, problem = _skill_or_problem(name, files, source=f"{source}/{name}")
-        if skill is not None:
-            skills.append(skill)
-        if problem:
-            warnings.append(f"Skill {show_path(f'{source}/{name}')}: {problem}.")
+        shown = f"Skill {show_path(f'{source}/{name}')}"
+        try:
+            skill = _read_skill(name, files, source=f"{source}/{name}")
+        except _UnusableError as error:
+            warnings.append(f"{shown}: {error}.")
+            continue
+        skills.append(skill)
+        if skill.use is not None and (asks := ", ".join(skill.use.asks)):
+            warnings.append(f"{shown}: patterns in allowed-tools are not applied, {asks} asks instead.")
     return Skills(found=tuple(skills), warnings=tuple(warnings))
 
 
@@ -115,64 +118,70 @@ def join_skills(own: Skills, workspace: Skills) -> Skills:
     return Skills(found=(*own.found, *others), warnings=(*own.warnings, *workspace.warnings, *warnings))
 
 
-def _skill_or_problem(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill | None, str]:
-    """Return the skill, and what is wrong with it, as a clause."""
-    data = files.pop(SKILL_FILE, None)
+class _UnusableError(Exception):
+    """Raised for a file that cannot be used. Its text says why, as a clause."""
+
+
+def _read_skill(folder: str, files: dict[str, bytes], *, source: str) -> Skill:
+    """Make the skill in a folder of that name, of its files. Raises _UnusableError."""
+    data = files.get(SKILL_FILE)
     if data is None:
-        return None, f"it has no {SKILL_FILE}, so it is not used"
+        raise _UnusableError(f"it has no {SKILL_FILE}, so it is not used")
     try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        parts = _split_front_matter(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return None, f"{SKILL_FILE} is not UTF-8 text, so it is not used"
-    matter, body, problem = _split_front_matter(text)
-    if problem:
-        return None, problem
+        raise _UnusableError(f"{SKILL_FILE} is not UTF-8 text, so it is not used") from None
+    matter = parts.matter
     name, description, allowed = matter.get("name"), matter.get("description"), matter.get("allowed-tools")
     if not isinstance(name, str) or len(name) > _MAX_NAME or not _SKILL_NAME.fullmatch(name):
-        return None, "its name has to be lowercase letters, digits and single hyphens; it is not used"
+        raise _UnusableError("its name has to be lowercase letters, digits and single hyphens; it is not used")
     if name != folder:
-        return None, f"its name {name} is not that of its folder; it is not used"
+        raise _UnusableError(f"its name {name} is not that of its folder; it is not used")
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
-        return None, f"it needs a description of at most {MAX_DESCRIPTION:,} characters; it is not used"
+        raise _UnusableError(f"it needs a description of at most {MAX_DESCRIPTION:,} characters; it is not used")
     if isinstance(allowed, list) and all(isinstance(word, str) for word in allowed):
         allowed = ", ".join(allowed)
     use = skill_use(name, allowed) if isinstance(allowed, str) else None
     if use is None and "allowed-tools" in matter:
-        return None, "its allowed-tools cannot be read, so it is not used"
-    skill = Skill(
+        raise _UnusableError("its allowed-tools cannot be read, so it is not used")
+    return Skill(
         name=name,
         description=" ".join(description.split()),
-        text=body.strip(),
+        text=parts.body.strip(),
         source=source,
-        files=tuple(sorted(files.items())),
+        use=use,
+        files=tuple(sorted((path, content) for path, content in files.items() if path != SKILL_FILE)),
     )
-    if use is None:
-        return skill, ""
-    note = f"patterns in allowed-tools are not applied, {', '.join(use.asks)} asks instead" if use.asks else ""
-    return replace(skill, use=use), note
 
 
-def _split_front_matter(text: str) -> tuple[dict[object, object], str, str]:
-    """Split a file into front matter and text. The third value is a clause if the file cannot be used, else empty."""
+@frozen_dataclass
+class _Parts:
+    """A file in two parts: its front matter, empty if it has none, and its text."""
+
+    matter: Mapping[object, object]
+    body: str
+
+
+def _split_front_matter(text: str) -> _Parts:
+    """Split a file into front matter and text. Raises _UnusableError."""
+    text = text.replace("\r\n", "\n")
     if not text.startswith("---\n"):
-        return {}, text, ""
+        return _Parts(matter={}, body=text)
     found = _FRONT_MATTER.match(text)
     if found is None:
-        return {}, "", "its front matter is not closed with a line ---; it is not used"
+        raise _UnusableError("its front matter is not closed with a line ---; it is not used")
     lines, body = found["yaml"].splitlines(), text[found.end() :]
     if all(_PLAIN_LINE.fullmatch(line) for line in lines):
-        return {key: value for key, _, value in (line.partition(": ") for line in lines)}, body, ""
+        return _Parts(matter={key: value for key, _, value in (line.partition(": ") for line in lines)}, body=body)
     import yaml  # slow to import, and the packaged personas do not need it
 
     try:
         matter = yaml.safe_load(found["yaml"])
     except (yaml.YAMLError, RecursionError, ValueError):
-        return {}, "", "its front matter is not valid YAML; it is not used"
-    if matter is None:
-        return {}, body, ""
-    if not isinstance(matter, dict):
-        return {}, "", "its front matter has to be keys and values; it is not used"
-    return matter, body, ""
+        raise _UnusableError("its front matter is not valid YAML; it is not used") from None
+    if matter is not None and not isinstance(matter, dict):
+        raise _UnusableError("its front matter has to be keys and values; it is not used")
+    return _Parts(matter=matter or {}, body=body)
 
 
 @frozen_dataclass
@@ -209,50 +218,46 @@ def load_personas(paths: Paths) -> Personas:
             warnings.append(f"The personas in {folder} cannot be read: {error.strerror or error}.")
             continue
         for file in files:
-            persona, problems = _read_persona(file)
-            warnings.extend(f"Persona {file}: {problem}." for problem in problems)
-            if persona is not None:
+            problems: list[str] = []
+            try:
+                persona = _read_persona(file, problems)
                 by_name[persona.name] = persona
+            except _UnusableError as error:
+                problems = [str(error)]
+            warnings.extend(f"Persona {file}: {problem}." for problem in problems)
     ordered = sorted(by_name.values(), key=lambda persona: (persona.name != "default", persona.name))
     return Personas(found=tuple(ordered), warnings=tuple(warnings))
 
 
-def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
-    """Return the persona in a file, and what is wrong with the file, as clauses."""
+def _read_persona(file: Path, problems: list[str]) -> Persona:
+    """Return the persona in a file. What it ignores is added to `problems`, as clauses. Raises _UnusableError."""
     try:
         with plain_file(file, follow=True) as (handle, _):
             data = handle.read(MAX_PERSONA_BYTES + 1)
         if len(data) > MAX_PERSONA_BYTES:
-            return None, [f"it is longer than {MAX_PERSONA_BYTES} bytes and is not used"]
-        text = data.decode("utf-8-sig")
+            raise _UnusableError(f"it is longer than {MAX_PERSONA_BYTES} bytes and is not used")
+        parts = _split_front_matter(data.decode("utf-8-sig"))
     except OSError as error:
-        return None, [f"it cannot be read ({error.strerror or error})"]
+        raise _UnusableError(f"it cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
-        return None, ["it is not UTF-8 text and is not used"]
-    matter, body, problem = _split_front_matter(text.replace("\r\n", "\n"))
-    if problem:
-        return None, [problem]
-    return _check_persona(file, matter, body)
-
-
-def _check_persona(file: Path, matter: dict[object, object], body: str) -> tuple[Persona | None, list[str]]:
-    problems = [
+        raise _UnusableError("it is not UTF-8 text and is not used") from None
+    name, description = parts.matter.get("name", file.stem), parts.matter.get("description", "")
+    if not isinstance(name, str) or not _PERSONA_NAME.fullmatch(name):
+        raise _UnusableError("its name may hold only lowercase letters, digits, - and _; it is not used")
+    problems += [
         f"the key {key!r} is ignored; a persona sets neither tools, model nor rights"
-        for key in matter
+        for key in parts.matter
         if key not in _PERSONA_KEYS
     ]
-    name, description = matter.get("name", file.stem), matter.get("description", "")
-    if not isinstance(name, str) or not _PERSONA_NAME.fullmatch(name):
-        return None, ["its name may hold only lowercase letters, digits, - and _; it is not used"]
     if not isinstance(description, str):
         problems.append("its description is not text and is ignored")
         description = ""
-    if not body.strip():
+    if not parts.body.strip():
         problems.append("it has no text")
     # Without a description, the first line that has words counts, without the sign of a heading.
-    first = next((words for line in body.splitlines() if (words := line.strip().lstrip("# "))), "")
+    first = next((words for line in parts.body.splitlines() if (words := line.strip().lstrip("# "))), "")
     described = " ".join(description.split()) or first
-    return Persona(name=name, description=described, text=body.strip(), source=str(file)), problems
+    return Persona(name=name, description=described, text=parts.body.strip(), source=str(file))
 
 
 class MemoryScope(StrEnum):
