@@ -19,6 +19,7 @@ from chatops.config.paths import FOLDER_FLAGS, opened
 from chatops.contained.folder import (
     FILE_FLAGS,
     NEW_FILE_FLAGS,
+    Content,
     Kind,
     State,
     TurnFolder,
@@ -310,7 +311,7 @@ class _Copier:
             os.unlink(name, dir_fd=target)
         self.manifest.left[path] = "changed while it was copied"
 
-    def _copy_content(self, source: int, target: int) -> tuple[str, int]:
+    def _copy_content(self, source: int, target: int) -> Content:
         if self.can_share_blocks:
             try:
                 fcntl.ioctl(target, _FICLONE, source)

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from chatops.config.entries import Value, decode_value, encode_value
 from chatops.config.paths import FOLDER_FLAGS, complete_file, opened
@@ -89,16 +89,16 @@ class TurnFolder:
         """Replace a file of the folder durably."""
         write_durably(self.path / f"{name}.json", encode_value(value))
 
-    def keep_blob(self, source: int) -> tuple[str, int]:
-        """Copy the open file `source` into the blobs. Returns its SHA-256 and its size in bytes."""
+    def keep_blob(self, source: int) -> "Content":
+        """Copy the open file `source` into the blobs."""
         blobs = self.path / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
         temporary = blobs / f".{secrets.token_hex(8)}"
         with opened(temporary, NEW_FILE_FLAGS) as descriptor:
-            digest, size = copy_and_digest(source, descriptor)
+            content = copy_and_digest(source, descriptor)
             os.fsync(descriptor)
-        os.rename(temporary, blobs / digest)
-        return digest, size
+        os.rename(temporary, blobs / content.sha)
+        return content
 
     def blob(self, digest: str) -> bytes:
         """Return the content with that SHA-256. Raises ToolFailedError if it is missing or was changed."""
@@ -137,8 +137,15 @@ def sync_file_system(path: Path) -> None:
         _LIBC.syncfs(descriptor)
 
 
-def copy_and_digest(source: int, target: int | None) -> tuple[str, int]:
-    """Copy an open file from its start, without a `target` only read it. Returns the SHA-256 and the size in bytes."""
+class Content(NamedTuple):
+    """What identifies the content of a file: its SHA-256, and its size in bytes."""
+
+    sha: str
+    size: int
+
+
+def copy_and_digest(source: int, target: int | None) -> Content:
+    """Copy an open file from its start; without a `target` only read it."""
     digest, size = hashlib.sha256(), 0
     os.lseek(source, 0, os.SEEK_SET)
     while piece := os.read(source, _PIECE_BYTES):
@@ -147,7 +154,7 @@ def copy_and_digest(source: int, target: int | None) -> tuple[str, int]:
         rest = memoryview(piece)
         while target is not None and rest:
             rest = rest[os.write(target, rest) :]
-    return digest.hexdigest(), size
+    return Content(digest.hexdigest(), size)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chatops.contained import applying
 from chatops.contained.applying import Applied, NotAppliedError, journal, next_undo, not_undone, undoable
@@ -252,10 +252,10 @@ class ContainedTurns:
         asked = _read_arguments(self._data, arguments)
         return asked.folder, in_direction(asked.folder, read_frozen(asked.folder), undo=asked.undo)
 
-    def last_applied(self, workspace: Path) -> tuple[str, int]:
-        """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none.
+    def last_applied(self, workspace: Path) -> "AppliedTurn":
+        """Return the contained turn whose changes were applied to `workspace` last and can be undone.
 
-        The number is that of its next undo. A turn of which only conflicts are left after an undo does not count.
+        A turn of which only conflicts are left after an undo does not count.
         """
         candidates: list[tuple[float, str, int]] = []
         for folder in self._folders():
@@ -269,7 +269,7 @@ class ContainedTurns:
                     applied_at = (folder.path / "apply.json").stat().st_mtime
                     candidates.append((applied_at, folder.path.name, number))
         _, name, number = max(candidates, default=(0.0, "", 1))
-        return name, number
+        return AppliedTurn(name, number)
 
     def undo_list(
         self, workspace: Path, *, session_id: str, turns: Sequence[str], calls: Mapping[CallId, str]
@@ -328,6 +328,15 @@ class ContainedTurns:
         except OSError:
             return []
         return [TurnFolder(path) for path in paths if not path.is_symlink()]
+
+
+class AppliedTurn(NamedTuple):
+    """A contained turn whose changes were applied."""
+
+    name: str
+    """Of its folder; empty if there is no such turn."""
+    next_undo: int
+    """The number that the next undo of it has."""
 
 
 def discard(folder: TurnFolder) -> None:

@@ -58,9 +58,13 @@ def store_undo_list(
     cannot_lines, entries = list[str](), list[Entry]()
     with OpenWorkspace(workspace, identity) as opened:
         for path, changes in changes_by_path.items():
-            entry, why = _undo_entry(path, changes, opened, folder)
-            cannot_lines += [f"{display_path(path)}: {why}"] if why else []
-            entries += [entry] if entry is not None else []
+            match _undo_entry(path, changes, opened, folder):
+                case Entry() as entry:
+                    entries.append(entry)
+                case _CannotUndo(why=why):
+                    cannot_lines.append(f"{display_path(path)}: {why}")
+                case None:
+                    pass
     lines = (*cannot_lines, *cannot)
     if not entries:
         folder.path.rmdir()
@@ -131,28 +135,34 @@ def known_states(changes: Sequence[PathChange]) -> list[State] | None:
     return known
 
 
+@frozen_dataclass
+class _CannotUndo:
+    why: str
+    """As a clause."""
+
+
 def _undo_entry(
     path: str, changes: Sequence[PathChange], workspace: OpenWorkspace, folder: TurnFolder
-) -> tuple[Entry | None, str]:
-    """Return the change of a path as a whole, or why it cannot be put back, or neither if it is as it was before."""
+) -> Entry | _CannotUndo | None:
+    """Return the change of a path as a whole; None if the path is as it was before."""
     if not all(change.here for change in changes):
-        return None, ELSEWHERE
+        return _CannotUndo(why=ELSEWHERE)
     first, last = changes[0], changes[-1].new
     if (known := known_states(changes)) is None:
-        return None, BETWEEN
+        return _CannotUndo(why=BETWEEN)
     now = workspace.state(path)
     if now == first.base:
-        return None, ""
+        return None
     if first.base.kind is Kind.FILE:
         if (data := first.content()) is None:
-            return None, "its earlier content is damaged"
+            return _CannotUndo(why="its earlier content is damaged")
         blobs = folder.path / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
         write_durably(blobs / first.base.sha, data)
     # For the dialog, which shows what would be taken back.
     workspace.keep(path, folder)
     # A write that was interrupted, or undone before, left an earlier state.
-    return Entry(path=path, base=first.base, new=now if now in known else last), ""
+    return Entry(path=path, base=first.base, new=now if now in known else last)
 
 
 def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Sequence[str]) -> tuple[Change, ...]:
