@@ -314,7 +314,7 @@ def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bo
     program = PROGRAMS.get(name)
     if program is None:
         return all(_is_plain(word, cwd=cwd) for word in tail)
-    return _Arguments(program=program, cwd=cwd).accept(tail)
+    return _is_harmless_for(program, tail, cwd=cwd)
 
 
 def is_interpreter(name: str) -> bool:
@@ -324,17 +324,25 @@ def is_interpreter(name: str) -> bool:
 
 def reader_word_count(argv: Sequence[str]) -> int:
     """Return how many leading words name a program (and its sub-command) that is known to only read; 0: none."""
-    _, count = _known_reader(argv)
-    return count
+    reader = _known_reader(argv)
+    return 0 if reader is None else reader.word_count
 
 
-def _known_reader(argv: Sequence[str]) -> tuple[Harmless | None, int]:
-    """Return the program or sub-command that is known to only read, and how many words name it; None and 0 if none."""
+@frozen_dataclass
+class _Reader:
+    """A program, or a sub-command of git, that is known to only read."""
+
+    program: Harmless
+    word_count: int
+    """Number of leading words of the command that name it."""
+
+
+def _known_reader(argv: Sequence[str]) -> _Reader | None:
     words = launched(tuple(argv))
     named, programs = (words[1:], GIT) if words[:1] == ("git",) else (words, PROGRAMS)
     if not named or named[0] not in programs:
-        return None, 0
-    return programs[named[0]], len(argv) - len(named) + 1
+        return None
+    return _Reader(program=programs[named[0]], word_count=len(argv) - len(named) + 1)
 
 
 def runs_its_arguments(argv: Sequence[str]) -> bool:
@@ -356,11 +364,11 @@ def runs_no_workspace_code(argv: Sequence[str], *, cwd: str) -> bool:
 
 def file_words(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the words that a known reader takes as files: operands, and values of its flags, also attached ones."""
-    program, count = _known_reader(argv)
-    if program is None:
+    reader = _known_reader(argv)
+    if reader is None or reader.program.prints_only:
         return ()
-    arguments = _Arguments(program=program, cwd="/")
-    arguments.accept(argv[count:])
+    arguments = _Arguments(program=reader.program)
+    arguments.read(argv[reader.word_count :])
     return (*arguments.operands, *arguments.values)
 
 
@@ -380,7 +388,7 @@ def _harmless_for_git(words: Sequence[str], tail: Sequence[str], *, cwd: str) ->
     """
     command, tail = (words[0], tail) if words else (tail[0], tail[1:])
     program = GIT.get(command)
-    return program is not None and _Arguments(program=program, cwd=cwd).accept(tail)
+    return program is not None and _is_harmless_for(program, tail, cwd=cwd)
 
 
 def _is_plain(word: str, *, cwd: str) -> bool:
@@ -391,53 +399,60 @@ def _is_plain(word: str, *, cwd: str) -> bool:
     return is_name and is_inside(word, cwd=cwd)
 
 
+def _is_harmless_for(program: Harmless, tail: Sequence[str], *, cwd: str) -> bool:
+    """Return True if every flag in `tail` is listed for the program, and every operand and value stays inside `cwd`."""
+    arguments = _Arguments(program=program)
+    return program.prints_only or (arguments.read(tail) and arguments.stay_inside(cwd))
+
+
 @dataclass(kw_only=True)
 class _Arguments:
-    """Parses a tail as getopt would, with the flags that `program` lists."""
+    """Arguments as getopt would read them, with the flags that `program` lists."""
 
     program: Harmless
-    cwd: str
     operands: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+    """Values of flags, other than those that are text."""
     pattern_given: bool = False
+    """True if a flag gives the pattern, which is the first operand otherwise."""
 
-    def accept(self, tail: Sequence[str]) -> bool:
-        """Return True if every flag is listed and every operand and value stays inside."""
-        if self.program.prints_only:
-            return True
-        words = list(tail)
-        while words:
-            word = words.pop(0)
+    def read(self, words: Sequence[str]) -> bool:
+        """Read arguments up to the first flag that is not listed. Return True if all are."""
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
             if word == "--":
-                if any(later.startswith("-") for later in words):
+                if any(later.startswith("-") for later in rest):
                     return False
-                self.operands.extend(words)
-                break
+                self.operands.extend(rest)
+                return True
             if not word.startswith("-") or word == "-":
                 self.operands.append(word)
-            elif not self._accept_flag(word, words):
+            elif not self._read_flag(word, rest):
                 return False
-        return self._accept_operands()
+        return True
 
-    def _accept_operands(self) -> bool:
+    def stay_inside(self, cwd: str) -> bool:
+        """Return True if there are no more operands than the program takes, and all that may be a file is in `cwd`."""
         most = self.program.max_operands
         if most is not None and len(self.operands) > most:
             return False
         texts = 0 if self.pattern_given else self.program.text_operands
         files = self.operands[texts:] + self.values
-        return all(word == "-" or is_inside(word, cwd=self.cwd) for word in files)
+        return all(word == "-" or is_inside(word, cwd=cwd) for word in files)
 
-    def _accept_flag(self, word: str, rest: list[str]) -> bool:
+    def _read_flag(self, word: str, rest: list[str]) -> bool:
+        """Read a flag, and its value from `rest`. Return False if it is not listed, or lacks its value."""
         if self.program.single_dash_words:
             return self._take_value(word, rest) if word in self.program.valued else word in self.program.flags
         if _NUMBER_FLAG.fullmatch(word):
             return self.program.numbers
         if word.startswith("--"):
             name, has_value, value = word.partition("=")
-            return self._accept_long(name, value if has_value else None, rest)
-        return self._accept_letters(word[1:], rest)
+            return self._read_long(name, value if has_value else None, rest)
+        return self._read_letters(word[1:], rest)
 
-    def _accept_long(self, name: str, value: str | None, rest: list[str]) -> bool:
+    def _read_long(self, name: str, value: str | None, rest: list[str]) -> bool:
         program = self.program
         if name in program.flags and value is None:
             return True
@@ -448,7 +463,7 @@ class _Arguments:
         self._keep_value(name, value)
         return True
 
-    def _accept_letters(self, letters: str, rest: list[str]) -> bool:
+    def _read_letters(self, letters: str, rest: list[str]) -> bool:
         for position, letter in enumerate(letters):
             flag, remainder = f"-{letter}", letters[position + 1 :]
             if flag in self.program.optional_valued:
