@@ -153,8 +153,8 @@ class HeldFence:
         begins = begins_like_a_call(state.text, fence)
         if begins is False:
             return self._release(state, fence)
-        # What begins like a call is looked at again once its fence may end, anything else at each new piece.
-        return state.pause("`~" if begins else ANYTHING)
+        # What begins like a call is looked at again once its fence may end, an empty fence at each new piece.
+        return state.pause("`~" if begins is True else ANYTHING)
 
     def _fence(self, state: ParserState, run: tuple[int, int]) -> Fence:
         offset, length = run

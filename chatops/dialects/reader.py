@@ -75,6 +75,7 @@ from chatops.dialects.chat_template import (
     read_turn_header,
 )
 from chatops.dialects.formats.base import (
+    TOO_EARLY,
     Call,
     CallBlock,
     NoCall,
@@ -215,9 +216,9 @@ def at_start(state: ParserState) -> bool:
         return state.pause(ANYTHING)
     # A tag announces a call itself, so a message that begins with one need not be held back as a whole.
     can_be_call = may_be_call(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
-    if can_be_call is None and not state.final:
+    if can_be_call is TOO_EARLY and not state.final:
         return state.pause(ANYTHING)
-    state.mode = hold_message if can_be_call and not state.result.has_entries else state.text_mode
+    state.mode = hold_message if can_be_call is True and not state.result.has_entries else state.text_mode
     state.pass_content(at)
     state.at_line_start = True
     return True

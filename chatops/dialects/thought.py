@@ -68,23 +68,22 @@ OPENING_WORDS = frozenset({*_ENDS_OF_TAGS, *_ENDS_OF_TOKENS})
 """Words of tags that open thought."""
 
 
-def _read_opening(word: str, text: str, after: int) -> tuple[re.Pattern[str], int] | Early | None:
-    """Return what ends the thought that the tag with `word` opens, and the index where it begins.
+def _begin_of_thought(word: str, text: str, after: int) -> int | Early | None:
+    """Return the index where the thought begins that the tag with `word` opens; None if it opens none.
 
-    `after` is the end of the word. Return None if the tag opens no thought.
+    `after` is the end of the word.
     """
-    ends = _ENDS_OF_TAGS.get(word) or _ENDS_OF_TOKENS[word]
     if word == "|channel":
         begun = _GEMMA_THOUGHT.match(text, after)
         if begun is None:
             return TOO_EARLY if _GEMMA_MAY_BEGIN.match(text, after) else None
-        return (ends, begun.end()) if begun.end() < len(text) else TOO_EARLY
+        return begun.end() if begun.end() < len(text) else TOO_EARLY
     tag = _TAG_ENDS.match(text, after)
     if tag is None:
         rest = text[after : after + _MAX_TAG]
         may_end = len(rest) < _MAX_TAG and (not rest or rest[0].isspace()) and "<" not in rest
         return TOO_EARLY if may_end else None
-    return ends, tag.end()
+    return tag.end()
 
 
 class InThought:
@@ -101,30 +100,25 @@ class InThought:
     def __call__(self, state: ParserState) -> bool:
         """Pass thought up to its closing tag."""
         text = state.text
-        # From `hold` on there may be an incomplete tag. Up to `counted`, tags are in `_depth`.
+        # From here on there may be an incomplete tag, or one of which it is too early to tell.
         hold = len(text) if state.final else _incomplete_tag(text, state.at)
-        counted = state.at
-        while (tag := self._ends.search(text, counted)) and tag.start() < hold:
-            if text[tag.start() - 1] == "`":  # A tag in inline code is only mentioned.
-                if tag.end() == len(text) and not state.final:
-                    hold = tag.start()
-                    break
-                if text.startswith("`", tag.end()):
-                    counted = tag.end()
-                    continue
-            counted = tag.end()
-            if tag["opens"]:
-                self._depth += 1
-                continue
-            self._depth -= 1
+        while (tag := self._ends.search(text, state.at)) and tag.start() < hold:
+            may_be_code = text[tag.start() - 1] == "`"
+            if may_be_code and tag.end() == len(text) and not state.final:
+                hold = tag.start()
+                break
+            # A tag in inline code is only mentioned.
+            if not (may_be_code and text.startswith("`", tag.end())):
+                self._depth += 1 if tag["opens"] else -1
             if not self._depth:
                 state.pass_thought(tag.start())
                 state.skip(tag.end())
                 state.fix_passed_text()
                 state.mode = after_thought
                 return True
-        # Pass the tags that were counted, so that they are not counted again.
-        state.pass_thought(max(hold, counted))
+            # Passed at once, so that it is not counted again.
+            state.pass_thought(tag.end())
+        state.pass_thought(hold)
         return False if state.final else state.pause(ANYTHING)
 
 
@@ -190,13 +184,12 @@ def end_unopened_thought(state: ParserState, mark: re.Match[str], end: int) -> C
 
 def read_thought_tag(state: ParserState, mark: re.Match[str], word: str) -> Continuation:
     """Handle a tag that may open thought."""
-    opened = _read_opening(word, state.text, mark.end())
-    if isinstance(opened, Early):
+    begin = _begin_of_thought(word, state.text, mark.end())
+    if isinstance(begin, Early):
         return mark.end() if state.final else wait(state, mark.start())
-    if opened is None:
+    if begin is None:
         return mark.end()
-    ends, begin = opened
-    return begin_thought(state, mark, ends, begin)
+    return begin_thought(state, mark, _ENDS_OF_TAGS.get(word) or _ENDS_OF_TOKENS[word], begin)
 
 
 def read_closing_thought_tag(state: ParserState, mark: re.Match[str]) -> Continuation:

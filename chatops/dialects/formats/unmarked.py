@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from chatops.dialects.formats.base import (
     END_OF_TEXT,
+    TOO_EARLY,
     Call,
     CallBlock,
+    Early,
     FoundCall,
     OfferedTools,
     Opening,
@@ -59,25 +61,25 @@ _MAX_TOKEN = 64
 _PYTHON_BEGINS = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
 
 
-def may_be_call(text: str, at: int, offered: OfferedTools) -> bool | None:
-    """Return True if the message from `at` on could be a call without a marker; None if it is too early to tell."""
+def may_be_call(text: str, at: int, offered: OfferedTools) -> bool | Early:
+    """Return True if the message from `at` on could be a call without a marker."""
     char = text[at]
     if char == "{":
         return True
     if char == "[":
         if _LIST_OF_CALLS.match(text, at):
             return not text.startswith("[]", at)
-        return None if _LIST_MAY_BEGIN.match(text, at) else False
+        return TOO_EARLY if _LIST_MAY_BEGIN.match(text, at) else False
     word = _NAME_WORD.match(text, at)
     if word is None:
         return False
     if word.end() == len(text):
-        return None if offered.begins_a_name(word[0]) or begins_built_in(word[0], offered) else False
+        return TOO_EARLY if offered.begins_a_name(word[0]) or begins_built_in(word[0], offered) else False
     if offered.named(tool_of(word[0], offered)) is None:
         return False
     if text.startswith("(", word.end()) or _OBJECT_ON_NEXT_LINE.match(text, word.end()):
         return True
-    return None if _OBJECT_MAY_FOLLOW.match(text, word.end()) else False
+    return TOO_EARLY if _OBJECT_MAY_FOLLOW.match(text, word.end()) else False
 
 
 def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
@@ -191,11 +193,11 @@ def _were_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
     return bracketed and all(call.arguments for call in calls)
 
 
-def begins_like_a_call(text: str, fence: Fence) -> bool | None:
-    """Return True if the first character in a fence fits a call; None while there is none."""
+def begins_like_a_call(text: str, fence: Fence) -> bool | Early:
+    """Return True if the first character in a fence fits a call."""
     at = skip_space(text, fence.body)
     if at == len(text):
-        return None
+        return TOO_EARLY
     if text[at] in "{[<":
         return True
     return fence.language in PYTHON_LANGUAGES and (text[at].isalpha() or text[at] == "_")
