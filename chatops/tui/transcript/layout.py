@@ -98,8 +98,10 @@ class BlockLayout:
         """Returns the capabilities of a tool by its name."""
         self.pictures: PictureOf = lambda file: None
         """Returns what can be shown of an image."""
-        self._starts = [0]
-        """The line at which the gap before each entry starts, then the number of all lines."""
+        self._summed = [0]
+        """`_starts` as they were computed last. They are right up to the first entry of `_changed`."""
+        self._changed = range(0)
+        """The entries whose heights have changed since then."""
         self._kept = 0
         """About how many drawn lines are held in memory."""
         self._errors: list[Exception] = []
@@ -110,9 +112,21 @@ class BlockLayout:
         return errors
 
     @property
+    def _starts(self) -> list[int]:
+        """The line at which the gap before each entry starts, then the number of all lines."""
+        if self._changed:
+            self._sum_changed()
+        return self._summed
+
+    @property
     def height(self) -> int:
         """Number of lines of all blocks, estimates included."""
         return self._starts[-1]
+
+    def entry(self, block_id: str) -> LaidOutBlock | None:
+        """Return the entry of a block; None if there is no such block."""
+        index = self.index.get(block_id)
+        return self.entries[index] if index is not None else None
 
     def start(self, index: int) -> int:
         """Return the first line of an entry, after the gap before it."""
@@ -130,7 +144,7 @@ class BlockLayout:
         self._fold_reads(0, len(self.entries))
         for entry in self.entries:
             entry.height = self._estimate(entry)
-        self.sum_from(0)
+        self._note_moved(0)
 
     def insert(self, block: Block, *, index: int) -> None:
         """Insert a block before the entry that has this index now."""
@@ -141,15 +155,15 @@ class BlockLayout:
             self.index[block.id] = index
         else:
             self._reindex()
-        first, _ = self._fold_around(index)
-        self.sum_from(min(index, first))
+        self._note_moved(index)
+        self._fold_around(index)
 
     def remove(self, index: int) -> None:
         """Remove an entry."""
         del self.entries[index]
         self._reindex()
-        first, _ = self._fold_around(index)
-        self.sum_from(min(index, first))
+        self._note_moved(index)
+        self._fold_around(index)
 
     def restyle(self, *, width: int, theme: BlockTheme) -> None:
         """Discard all drawings. Entries are drawn for `width` and `theme` when they come into view."""
@@ -160,10 +174,10 @@ class BlockLayout:
             entry.forget()
             if first_time:
                 entry.height = self._estimate(entry)
-        self.sum_from(0)
+        self._note_moved(0)
 
     def ensure(self, index: int) -> bool:
-        """Draw an entry if needed. Return True if its height has changed; the caller must then call `sum_of`."""
+        """Draw an entry if needed. Return True if its height has changed."""
         entry = self.entries[index]
         if self.theme is None or (entry.strips is not None and entry.drawn_width == self.width):
             return False
@@ -175,9 +189,12 @@ class BlockLayout:
             entry.forget()
             entry.strips = source_strips(entry.block, self.width, self.theme)
         entry.drawn_width = self.width
-        estimate, entry.height = entry.height, entry.drawn
         self._kept += entry.kept
-        return entry.height != estimate
+        if entry.height == entry.drawn:
+            return False
+        entry.height = entry.drawn
+        self._note_changed(index, index + 1)
+        return True
 
     def redraw(self, index: int) -> None:
         """Redraw an entry whose block or state has changed."""
@@ -187,26 +204,25 @@ class BlockLayout:
             entry.strips = None
         else:
             entry.forget()
-        first, last = self._fold_around(index)
+        self._fold_around(index)
         self.ensure(index)
-        self.sum_of(min(first, index), max(last, index))
 
     def unfold(self, index: int) -> None:
         """Show the reads that are folded into an entry on lines of their own."""
         entries = self.entries[index : index + 1 + len(self.entries[index].further)]
         for entry in entries:
             entry.apart = True
-        self.sum_of(*self._fold_around(index))
+        self._fold_around(index)
 
-    def _fold_around(self, index: int) -> tuple[int, int]:
-        """Fold the reads around an entry again after it has changed. Return the first and last one that may change."""
+    def _fold_around(self, index: int) -> None:
+        """Fold the reads around an entry again after it has changed, or after the one before it was removed."""
         first, end = index, min(index + 1, len(self.entries))
         while first > 0 and isinstance(self.entries[first - 1].block, ToolCardBlock):
             first -= 1
         while end < len(self.entries) and isinstance(self.entries[end].block, ToolCardBlock):
             end += 1
         self._fold_reads(first, end)
-        return first, max(first, end - 1)
+        self._note_changed(first, end)
 
     def _fold_reads(self, first: int, end: int) -> None:
         """Fold each run of reads from `first` up to `end`, all of one tool, into its first one."""
@@ -246,43 +262,42 @@ class BlockLayout:
         if not self.entries or not 0 <= y < self.height:
             return None
         index = self.index_at(y)
-        if self.ensure(index):
-            self.sum_of(index, index)
+        self.ensure(index)
         entry = self.entries[index]
         offset = y - self.start(index)
         return entry.line(offset) if offset >= 0 else None
 
-    def sum_from(self, index: int) -> None:
-        """Recompute where entries start, from this entry on."""
-        del self._starts[index + 1 :]
-        self._sum(index, len(self.entries))
+    def _note_changed(self, first: int, end: int) -> None:
+        """Take note that heights from `first` up to `end` have changed. Entries below only move."""
+        before = self._changed or range(first, end)
+        self._changed = range(min(first, before.start), max(end, before.stop))
 
-    def sum_of(self, first: int, last: int) -> None:
-        """Recompute where entries start after the heights of these have changed. Those below only move."""
+    def _note_moved(self, index: int) -> None:
+        """Take note that other entries stand from this index on, or that all of their heights have changed."""
+        del self._summed[index + 1 :]
+        self._note_changed(index, len(self.entries))
+
+    def _sum_changed(self) -> None:
+        """Compute again where the changed entries start, and move those below."""
         # With the entry after them: the gap before that depends on whether the last one is open.
-        end = min(last + 2, len(self.entries))
-        old_end, below = self._starts[end], self._starts[end + 1 :]
-        del self._starts[first + 1 :]
-        self._sum(first, end)
-        moved_by = self._starts[-1] - old_end
-        self._starts += [start + moved_by for start in below] if moved_by else below
-
-    def _sum(self, first: int, end: int) -> None:
-        """Append where the entries end from `first` up to `end`. `_starts` holds the start of `first` at its end."""
-        total = self._starts[first]
+        first, end = self._changed.start, min(self._changed.stop + 1, len(self.entries))
+        starts = [self._summed[first]]
         for index in range(first, end):
             entry = self.entries[index]
             entry.gap = 0 if index == 0 or entry.folded or _no_gap_between(self.entries[index - 1], entry) else 1
-            total += entry.gap + entry.height
-            self._starts.append(total)
+            starts.append(starts[-1] + entry.gap + entry.height)
+        below = self._summed[end:]
+        moved_by = starts[-1] - below[0] if below else 0
+        self._summed[first:] = starts + ([start + moved_by for start in below[1:]] if moved_by else below[1:])
+        self._changed = range(0)
 
     def drop_far_lines(self, *, top: int, bottom: int) -> None:
         """Bound memory: drop lines far from the view once there are too many."""
         if self._kept <= _MAX_KEPT:
             return
-        self._kept = 0
+        self._kept, starts = 0, self._starts
         for index, entry in enumerate(self.entries):
-            begin, end = self._starts[index], self._starts[index + 1]
+            begin, end = starts[index], starts[index + 1]
             far = end < top - _KEPT_AROUND or begin > bottom + _KEPT_AROUND
             if far and entry.drawn_width:
                 entry.drop_lines()

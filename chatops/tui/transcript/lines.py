@@ -202,6 +202,12 @@ def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
     return Strip.join([strip.crop(0, left), inner, strip.crop(right)])
 
 
+def with_sign(strip: Strip, sign: str, style: Style) -> Strip:
+    """Return a line of a block with a sign in its gutter, and the rest of that if a text begins there."""
+    rest = strip.crop(cell_len(sign), GUTTER).text
+    return Strip.join([Strip([Segment(f"{sign}{rest}", style)], GUTTER), strip.crop(GUTTER)])
+
+
 @cache
 def _console() -> Console:
     """Return the console that Rich needs to render and wrap. It never writes."""

@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, assert_never
 
-from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
-from rich.text import Text
 from textual import events
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
-from chatops.domain.events import CallProgressed, Published, ToolFinished
+from chatops.domain.events import Published
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.progress import Progress
@@ -30,24 +27,21 @@ from chatops.tui.transcript.block_lines import PictureOf, can_open
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
-    CardStatus,
     Extend,
-    NoticeBlock,
     Op,
     Put,
     ReasoningBlock,
     Remove,
+    StepBlock,
     ToolCardBlock,
     UserBlock,
 )
 from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
-from chatops.tui.transcript.layout import LaidOutBlock
-from chatops.tui.transcript.lines import GUTTER, indented, strips_of
-from chatops.tui.transcript.sign import Sign, progress_text
-from chatops.tui.transcript.viewport import MAX_ROWS_AFTER, Place, Viewport
-
-_MAX_MOVES = 4
-"""How often the view is moved to a line that moves with the heights of the blocks above it. Two are usual."""
+from chatops.tui.transcript.lines import GUTTER, indented, strips_of, with_sign
+from chatops.tui.transcript.places import ShownPlaces
+from chatops.tui.transcript.running import RunningCalls
+from chatops.tui.transcript.sign import Sign
+from chatops.tui.transcript.viewport import MAX_ROWS_AFTER, Viewport
 
 
 class Transcript(Viewport, Moving):
@@ -96,16 +90,8 @@ class Transcript(Viewport, Moving):
         self._clock = clock
         self.selected_block = ""
         """The id of the selected block, or an empty string."""
-        self._search: TextSearch | None = None
-        """The search whose places are marked; None: none is."""
-        self._shown_place = ("", 0, 0)
-        """The place that was shown last: block, line of the block, and number within the line."""
-        self._opened_for_place = ""
-        """The block that was folded and is open because a place in it is shown; empty: none is."""
-        self._running_calls: set[str] = set()
-        """The ids of the cards whose calls run."""
-        self._progress: dict[str, Progress] = {}
-        """How far calls are, by the ids of their cards. `tick` draws it."""
+        self._places = ShownPlaces(self, self._blocks_layout)
+        self._calls = RunningCalls(self._blocks_layout)
 
     # Used by the screen
 
@@ -120,7 +106,7 @@ class Transcript(Viewport, Moving):
 
     def redraw_image(self, digest: str) -> None:
         """Draw the blocks with this image again, because more of it is known."""
-        self._redraw_keeping_place([block_id for block_id, file in self._files_of_blocks() if file.digest == digest])
+        self.redraw([block_id for block_id, file in self._files_of_blocks() if file.digest == digest])
 
     def digests(self) -> frozenset[str]:
         """Return the digests of all files that the blocks show."""
@@ -136,8 +122,9 @@ class Transcript(Viewport, Moving):
         """Show these blocks instead and scroll to the end."""
         self.select_block("")
         self._blocks_layout.reset(list(blocks))
-        self._running_calls = {block.id for block in blocks if _is_running(block)}
-        self._progress.clear()
+        self._calls.clear()
+        for block in blocks:
+            self._calls.put(block)
         self._reserved = 0
         self.follow()
         self._draw_ahead_later()
@@ -149,17 +136,50 @@ class Transcript(Viewport, Moving):
         layout = self._blocks_layout
         changed: dict[str, None] = {}
         """The ids of blocks to redraw, each once and in order."""
-        arrived: set[str] = set()
-        grown: set[str] = set()
+        arrived, grown = set[str](), set[str]()
         for op in ops:
-            replaces = isinstance(op, Put) and op.block.id in layout.index
-            if key := self._apply(op):
-                changed[key] = None
-                if not replaces:
-                    (grown if isinstance(op, Extend) else arrived).add(key)
-        self._redraw_keeping_place([key for key in changed if key in layout.index])
+            match op:
+                case Put(block=block, before=before):
+                    if block.id not in layout.index:
+                        arrived.add(block.id)
+                    self._put(block, before=before)
+                    changed[block.id] = None
+                case Extend(id=key, text=text):
+                    self._extend(key, text)
+                    grown.add(key)
+                    changed[key] = None
+                case Remove(id=key):
+                    self._remove(key)
+                case _ as never:
+                    assert_never(never)
+        self.redraw([key for key in changed if key in layout.index])
         if not self.following:
             self._note_unseen(arrived=arrived, grown=grown)
+
+    def _put(self, block: Block, *, before: str) -> None:
+        layout, entry = self._blocks_layout, self._blocks_layout.entry(block.id)
+        if entry is None:
+            layout.insert(block, index=layout.index.get(before, len(layout.entries)))
+        else:
+            old, entry.block = entry.block, block
+            # An answer that is only closed keeps its drawing.
+            if not isinstance(old, AnswerBlock | ReasoningBlock) or replace(old, open=False) != block:
+                entry.forget()
+        self._calls.put(block)
+
+    def _extend(self, block_id: str, text: str) -> None:
+        entry = self._blocks_layout.entry(block_id)
+        if entry is not None and isinstance(entry.block, AnswerBlock | ReasoningBlock):
+            entry.block = replace(entry.block, text=entry.block.text + text)
+            if entry.drawing is not None:
+                entry.drawing.extend(text)
+
+    def _remove(self, block_id: str) -> None:
+        if (index := self._blocks_layout.index.get(block_id)) is not None:
+            if self.selected_block == block_id:
+                self.select_block("")
+            self._blocks_layout.remove(index)
+            self._calls.remove(block_id)
 
     # What moves
 
@@ -168,67 +188,39 @@ class Transcript(Viewport, Moving):
         shown = self.sign.shown
         self.sign.run(running=running, role=role, now=self._clock())
         if self.sign.tick(self._clock()) or self.sign.shown != shown:
-            self._show_changes()
+            self.show_changes()
 
     def show_work(self, progress: Progress | None) -> None:
         """Show how far long work of a command is; None at its end."""
         self.sign.work = progress
         if progress is None and self.sign.tick(self._clock()):
-            self._show_changes()
+            self.show_changes()
 
     def follow_calls(self, batch: Iterable[Published]) -> None:
         """Take note of how far calls are. Call it once their cards are there."""
-        for published in batch:
-            match published.event:
-                case CallProgressed(id=key, progress=Progress() as progress):
-                    block = self._block(key)
-                    # A call that was given up may still work.
-                    if isinstance(block, ToolCardBlock) and block.status in (CardStatus.UNSETTLED, CardStatus.RUNNING):
-                        self._progress[key] = progress
-                case CallProgressed(id=key) | ToolFinished(id=key):
-                    self._progress.pop(key, None)
-                    if self._set_note(key, None):
-                        self._redraw_keeping_place([key])
-                case _:
-                    pass
-
-    def _set_note(self, key: str, note: Text | None) -> bool:
-        """Put a note below a card, or none. Return True if it is another one than before."""
-        entry = self._entry(key)
-        if entry is None or entry.note == note:
-            return False
-        entry.note = note
-        return True
-
-    def _update_notes(self) -> list[str]:
-        """Put a note below each card whose call takes long. Return those whose note has changed."""
-        theme, now = self._blocks_layout.theme, self._clock()
-        if theme is None:
-            return []
-        width = self._blocks_layout.width - GUTTER - 2
-        return [
-            key
-            for key, progress in self._progress.items()
-            if progress.is_due(now) and self._set_note(key, progress_text(progress, theme, width=width, now=now))
-        ]
+        if without_note := self._calls.follow(batch):
+            self.redraw(without_note)
 
     @property
     def counts_seconds(self) -> bool:
         """True if a time of the turn that passes is in view: that of the sign, or that of a running call."""
-        return self.following and ((self.sign.shown and self.sign.work is None) or bool(self._running_calls))
+        return self.following and ((self.sign.shown and self.sign.work is None) or bool(self._calls.cards))
 
     @property
     def moves(self) -> bool:
         """True while a call runs or the model is awaited."""
-        return self.sign.running or bool(self._running_calls & self._blocks_layout.index.keys())
+        return self.sign.running or bool(self._calls.cards)
 
     def tick(self, *, second: bool) -> None:
         """Show the next frame of what moves, and the times once a second. No other cells are painted."""
-        self._running_calls &= self._blocks_layout.index.keys()
-        calm = self._blocks_layout.theme is None or not self._blocks_layout.theme.spinner
-        noted = self._update_notes() if second or not calm else []
-        if self.sign.tick(self._clock(), calm=calm) or noted or (second and self._running_calls):
-            self._redraw_keeping_place({*noted, *(self._running_calls if second else ())})
+        now, theme = self._clock(), self._blocks_layout.theme
+        # Where nothing is to move, only times and notes change, once a second.
+        calm = theme is None or not theme.spinner
+        changed = set(self._calls.update_notes(now)) if second or not calm else set[str]()
+        if second:
+            changed |= self._calls.cards
+        if self.sign.tick(now, calm=calm) or changed:
+            self.redraw(changed)
         if calm:
             return
         top = self.scroll_offset.y
@@ -240,21 +232,18 @@ class Transcript(Viewport, Moving):
 
     @property
     def rows_after(self) -> int:
-        """Number of rows that the sign takes, with the empty line before it."""
-        return MAX_ROWS_AFTER if self.sign.shown and not self._running_calls else 0
+        """Number of rows that the sign takes, with the empty line before it. Cards of running calls have their own."""
+        return MAX_ROWS_AFTER if self.sign.shown and not self._calls.cards else 0
 
     def _moving_lines(self) -> list[int]:
-        """Return the lines that have a moving sign: of cards that run or have a note, and the line of `sign`."""
-        layout = self._blocks_layout
-        with_note = (key for key in self._progress if (entry := self._entry(key)) is not None and entry.note)
-        lines = [layout.start(layout.index[key]) for key in {*self._running_calls, *with_note} if key in layout.index]
-        return [*lines, layout.height + self.rows_after - 1] if self.rows_after else lines
+        """Return the lines that have a moving sign: those of cards, and the line of `sign`, which is the last one."""
+        signs = [self._blocks_layout.height + self.rows_after - 1] if self.rows_after else []
+        return [*self._calls.lines(), *signs]
 
     def line_at(self, y: int) -> Strip | None:
         """Return line `y`, with the frame of this moment if something moves in it."""
         layout, strip = self._blocks_layout, super().line_at(y)
-        theme, any_moves = layout.theme, bool(self._running_calls or self._progress or self.rows_after)
-        if theme is None or not any_moves or y not in self._moving_lines():
+        if (theme := layout.theme) is None or y not in self._moving_lines():
             return strip
         frame = frame_at(self._clock(), theme.spinner)
         if y >= layout.height:
@@ -262,70 +251,26 @@ class Transcript(Viewport, Moving):
             return strips_of(indented([line], columns=GUTTER), width=layout.width, base=theme.base)[0]
         if strip is None or not frame:
             return strip
+        # The sign of a card is the cell after the gutter. The frame has its style.
         before, sign, after = strip.divide([GUTTER, GUTTER + 1, strip.cell_length])
         return Strip.join([before, Strip([Segment(frame, segment.style) for segment in sign][:1], 1), after])
 
     def toggle(self, block_id: str) -> None:
         """Open or fold a block that can be opened. Do nothing for any other."""
-        entry = self._entry(block_id)
+        entry = self._blocks_layout.entry(block_id)
         if entry is None or not can_open(entry.block):
             return
         index = self._blocks_layout.index[block_id]
         if entry.further:
-            self._unfold(index)
+            self.unfold(index)
             return
         entry.expanded = not entry.expanded
-        self._redraw_keeping_place([block_id])
+        self.redraw([block_id])
         if not self.following:
             self._bring_into_view(index)
 
-    def _unfold(self, index: int) -> None:
-        """Show the reads that are folded into an entry on lines of their own."""
-        place = self._place()
-        self._blocks_layout.unfold(index)
-        self._show_changes(place=place)
-
-    # Operations
-
-    def _apply(self, op: Op) -> str:
-        """Apply an operation without drawing. Return the id of the block to redraw; empty if there is none."""
-        layout = self._blocks_layout
-        match op:
-            case Put(block=block, before=before):
-                if _is_running(block):
-                    self._running_calls.add(block.id)
-                else:
-                    self._running_calls.discard(block.id)
-                if (entry := self._entry(block.id)) is None:
-                    layout.insert(block, index=layout.index.get(before, len(layout.entries)))
-                    return block.id
-                old, entry.block = entry.block, block
-                # An answer that is only closed keeps its drawing.
-                if not isinstance(old, AnswerBlock | ReasoningBlock) or replace(old, open=False) != block:
-                    entry.forget()
-                return block.id
-            case Extend(id=key, text=text):
-                entry = self._entry(key)
-                if entry is not None and isinstance(entry.block, AnswerBlock | ReasoningBlock):
-                    entry.block = replace(entry.block, text=entry.block.text + text)
-                    if entry.drawing is not None:
-                        entry.drawing.extend(text)
-                return key if entry is not None else ""
-            case Remove(id=key):
-                if key in layout.index:
-                    if self.selected_block == key:
-                        self.select_block("")
-                    layout.remove(layout.index[key])
-                return ""
-            case _ as never:
-                assert_never(never)
-
-    def _entry(self, block_id: str) -> LaidOutBlock | None:
-        index = self._blocks_layout.index.get(block_id)
-        return self._blocks_layout.entries[index] if index is not None else None
-
     def _block(self, block_id: str) -> Block | None:
-        return entry.block if (entry := self._entry(block_id)) is not None else None
+        return entry.block if (entry := self._blocks_layout.entry(block_id)) is not None else None
 
     # The selected block
 
@@ -348,19 +293,15 @@ class Transcript(Viewport, Moving):
         A message that is not folded opens as its source.
         """
         block = self._block(self.selected_block)
-        if isinstance(block, UserBlock | AnswerBlock | NoticeBlock | RoleSwitchMessage) and not can_open(block):
+        if block is None:
+            entries = reversed(self._blocks_layout.entries)
+            self.toggle(next((entry.block.id for entry in entries if can_open(entry.block) and not entry.folded), ""))
+        elif can_open(block):
+            self.toggle(block.id)
+        elif not isinstance(block, StepBlock):  # All of a gate's step is its line.
             is_switch = isinstance(block, RoleSwitchMessage)
             title = "Role switch" if is_switch else noun_of(block).removeprefix("the ").capitalize()
             self.post_message(self.Opened(title, copied_text(block)))
-        elif block is not None:
-            self.toggle(block.id)
-        else:
-            openable = (
-                entry.block.id
-                for entry in reversed(self._blocks_layout.entries)
-                if can_open(entry.block) and not entry.folded
-            )
-            self.toggle(next(openable, ""))
 
     def copy_block(self) -> None:
         """Copy the selected block."""
@@ -427,32 +368,19 @@ class Transcript(Viewport, Moving):
     @property
     def is_marked(self) -> bool:
         """True if a block is selected, or places of a search or selected text are shown."""
-        return bool(self.selected_block) or self._search is not None or super().is_marked
+        return bool(self.selected_block) or self._places.any_marked or super().is_marked
 
     def decorated(self, strip: Strip, y: int) -> Strip:
         """Return line `y` with the places of a search, and a mark in the gutter if its block is selected."""
         layout = self._blocks_layout
-        if layout.theme is None:
+        strip = self._places.draw(strip, y)
+        if layout.theme is None or (selected := layout.entry(self.selected_block)) is None:
             return strip
-        if self._search is not None:
-            block_id, line, nth = self._shown_place
-            is_shown = block_id in layout.index and layout.start(layout.index[block_id]) + line == y
-            strip = self._search.drawn(strip, layout.theme, current=nth if is_shown else None)
-            # Without colours, only the sign says which line is shown.
-            strip = self._with_sign(strip, layout.theme.symbols.selected, layout.theme.warn) if is_shown else strip
-        if (selected := self._entry(self.selected_block)) is None:
-            return strip
-        start = layout.start(layout.index[self.selected_block])
+        start, signs = layout.start(layout.index[self.selected_block]), layout.theme.symbols
         if not start <= y < start + selected.height:
             return strip
-        signs = layout.theme.symbols
-        return self._with_sign(strip, signs.selected if y == start else signs.selected_more, layout.theme.user)
-
-    def _with_sign(self, strip: Strip, sign: str, style: Style) -> Strip:
-        """Return a line with a sign in its gutter, and the rest of that if a text begins there."""
-        rest = strip.crop(cell_len(sign), GUTTER).text
-        mark = Segment(f"{sign}{rest}", self._base_style + style)
-        return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
+        sign = signs.selected if y == start else signs.selected_more
+        return with_sign(strip, sign, self._base_style + layout.theme.user)
 
     def on_key(self, event: events.Key) -> None:
         """Copy the selected block on y, open its files on o, select none on Esc, while the transcript has the focus."""
@@ -495,67 +423,17 @@ class Transcript(Viewport, Moving):
 
     def show_places(self, search: TextSearch | None) -> None:
         """Mark the places of a search; None: mark nothing."""
-        self._search, self._shown_place = search, ("", 0, 0)
+        self._places.mark(search)
         self.refresh()
 
     def show_place(self, block_id: str, number: int) -> None:
-        """Bring a place of the search into view, the `number`-th of a block, and open the block if it is folded."""
-        layout, search, entry = self._blocks_layout, self._search, self._entry(block_id)
-        if search is None or entry is None:
-            return
-        self.following = False
-        if self._opened_for_place not in ("", block_id):
-            self._expand(self._opened_for_place, expanded=False)
-            self._opened_for_place = ""
-        index = layout.index[block_id]
-        if entry.folded:
-            head = index
-            while layout.entries[head].folded:
-                head -= 1
-            self._unfold(head)
-        places = self._drawn_places(search, index)
-        if len(places) < search.count_in(block_id) and can_open(entry.block) and not entry.expanded:
-            self._expand(block_id, expanded=True)
-            self._opened_for_place = block_id
-            places = self._drawn_places(search, index)
-        # A card names its subject twice, in its first line and below: the last places agree.
-        line, nth = places[max(0, len(places) - search.count_in(block_id) + number)] if places else (0, 0)
-        self._scroll_to_line(index, line)
-        self._shown_place = (block_id, line, nth)
-        self.refresh()
-
-    def _scroll_to_line(self, index: int, line: int) -> None:
-        """Bring a line of a block into view, with a third of the view above it."""
-        layout, entry = self._blocks_layout, self._blocks_layout.entries[index]
-        # Blocks above get their real heights as they come into view, and move the line.
-        for _ in range(_MAX_MOVES):
-            y, top = layout.start(index) + line, self.scroll_offset.y
-            if top <= y < top + self.size.height and entry.drawn_width:
-                break
-            self._show_changes(place=Place(entry.block.id, line))
-            self.scroll_to(y=layout.start(index) + line - self.size.height // 3, animate=False, immediate=True)
-
-    def _expand(self, block_id: str, *, expanded: bool) -> None:
-        if (entry := self._entry(block_id)) is not None:
-            entry.expanded = expanded
-            self._redraw_keeping_place([block_id])
-
-    def _drawn_places(self, search: TextSearch, index: int) -> list[tuple[int, int]]:
-        """Return line and number within the line of each place that is drawn in a block."""
-        layout = self._blocks_layout
-        if layout.ensure(index):
-            layout.sum_of(index, index)
-        entry = layout.entries[index]
-        strips = ((line, entry.line(line)) for line in range(entry.height))
-        return [
-            (line, nth) for line, strip in strips if strip is not None for nth, _ in enumerate(search.spans(strip.text))
-        ]
+        """Bring the place with this number in a block into view, and open the block if it is folded."""
+        self._places.show(block_id, number)
 
     def _bring_into_view(self, index: int) -> None:
         layout = self._blocks_layout
         if layout.ensure(index):
-            layout.sum_of(index, index)
-            self._show_changes()
+            self.show_changes()
         begin = layout.start(index)
         end = begin + layout.entries[index].height
         top, height = self.scroll_offset.y, self.size.height
@@ -576,7 +454,3 @@ class Transcript(Viewport, Moving):
         entry = layout.entries[index]
         if can_open(entry.block) and (not entry.expanded or y == layout.start(index)):
             self.toggle(entry.block.id)
-
-
-def _is_running(block: Block) -> bool:
-    return isinstance(block, ToolCardBlock) and block.status is CardStatus.RUNNING

@@ -17,7 +17,7 @@ Drawing. Three kinds of work are kept apart:
 - `BlockLayout.line` draws a block on demand if its lines were dropped to bound memory.
 
 Heights. A block that is not drawn for the current width has an estimated height (or the one it had at the last width).
-Drawing corrects it, and `BlockLayout.sum_of` moves the blocks below. The scroll bar of a long session is therefore
+Drawing corrects it, and `BlockLayout` moves the blocks below. The scroll bar of a long session is therefore
 approximate. Paging is exact: the page is drawn before the view moves to it.
 
 Scroll position. The view is in one of two states:
@@ -29,11 +29,11 @@ Scroll position. The view is in one of two states:
   grow are counted and reported with `Unseen`.
 
 `watch_scroll_y` is called for each new position and chooses the state: following if the position is the end. It leaves
-the state alone while `_placing` is True, because then the viewport itself, not the user, moves the position.
+the state alone while `_scrolls_itself` is True, because then the viewport itself, not the user, moves the position.
 
 Invariants:
 
-- Every change goes through `_show_changes`: measure, draw what is in view, set the virtual size, set the scroll
+- Every change goes through `show_changes`: measure, draw what is in view, set the virtual size, set the scroll
   position, drop far lines, refresh the rows that have changed.
 - Every strip is drawn for `BlockLayout.width` and the current theme. A change of width, theme, background or renderer
   discards all of them (`restyle`).
@@ -47,9 +47,9 @@ import re
 import time
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import NamedTuple
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.color import Color
@@ -79,13 +79,20 @@ _HEIGHTS_AHEAD = 3
 """Heights of the view that are drawn ahead above and below it."""
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """A scroll position."""
 
     block_id: str
     """The block at the top of the view; empty without blocks."""
     lines_above: int
     """Lines of that block above the view."""
+
+
+class _Change(Enum):
+    """How a block has changed that is below the view."""
+
+    ARRIVED = "arrived"
+    GREW = "grew"
 
 
 class Viewport(ErrorBoundary, ScrollView, can_focus=True):
@@ -117,11 +124,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._blocks_layout = BlockLayout()
         self.following = True
         """True while new lines scroll into view."""
-        self._unseen: set[str] = set()
-        """The ids of blocks that arrived or grew below the view."""
-        self._grown: set[str] = set()
-        """Those of them that had arrived before the user scrolled away."""
-        self._placing = False
+        self._unseen: dict[str, _Change] = {}
+        """The blocks below the view that have changed since the user scrolled away, by their ids."""
+        self._scrolls_itself = False
         """True while the viewport itself moves the scroll position."""
         self._slicing = False
         """True while a timer runs that draws the next slice."""
@@ -132,12 +137,18 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     # Drawing
 
-    def _redraw_keeping_place(self, keys: Iterable[str]) -> None:
+    def redraw(self, keys: Iterable[str]) -> None:
         """Redraw these blocks. Unless the view follows the end, the lines in view stay where they are."""
-        place = self._place()
+        position = self._position()
         for key in keys:
             self._blocks_layout.redraw(self._blocks_layout.index[key])
-        self._show_changes(place=place)
+        self.show_changes(position)
+
+    def unfold(self, index: int) -> None:
+        """Show the reads that are folded into an entry on lines of their own."""
+        position = self._position()
+        self._blocks_layout.unfold(index)
+        self.show_changes(position)
 
     def _measure(self, *, force: bool = False) -> bool:
         """Adopt the current width and theme. Return False if the size is not known yet."""
@@ -153,34 +164,34 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         spinner = SPINNER if getattr(self.app, "moves", True) else ""
         return replace(theme, base=self.rich_style, spinner=spinner)
 
-    def _place(self) -> Place:
+    def _position(self) -> Position:
         layout = self._blocks_layout
         if not layout.entries:
-            return Place("", 0)
+            return Position("", 0)
         index = layout.index_at(self.scroll_offset.y)
-        return Place(layout.entries[index].block.id, self.scroll_offset.y - layout.start(index))
+        return Position(layout.entries[index].block.id, self.scroll_offset.y - layout.start(index))
 
-    def _show_changes(self, *, place: Place | None = None) -> None:
-        """Update what is in view, then the virtual size, then scroll to `place`; left out: to where the view is."""
+    def show_changes(self, position: Position | None = None) -> None:
+        """Update what is in view, then the virtual size, then scroll to `position`; None: to where the view is."""
         if not self._measure():
             return
-        place = place or self._place()
+        position = position or self._position()
         layout = self._blocks_layout
-        self._draw_view(place)
-        self._placing = True
+        self._draw_view(position)
+        self._scrolls_itself = True
         try:
             # Assigning would lay out the whole screen, and only the scroll bar could change.
             self.set_reactive(Viewport.virtual_size, Size(layout.width, self._height()))
             if self.following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-            elif place.block_id in layout.index:
-                index = layout.index[place.block_id]
-                top = layout.start(index) + min(place.lines_above, max(0, layout.entries[index].height - 1))
+            elif position.block_id in layout.index:
+                index = layout.index[position.block_id]
+                top = layout.start(index) + min(position.lines_above, max(0, layout.entries[index].height - 1))
                 self.scroll_to(y=top, animate=False, immediate=True, force=True)
             else:
                 self.scroll_y = self.validate_scroll_y(self.scroll_y)
         finally:
-            self._placing = False
+            self._scrolls_itself = False
         top = self.scroll_offset.y
         layout.drop_far_lines(top=top, bottom=top + self.size.height)
         self._move_scroll_bar()
@@ -231,23 +242,20 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if changed:
             self.refresh(*changed)
 
-    def _draw_view(self, place: Place) -> None:
-        """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
+    def _draw_view(self, position: Position) -> None:
+        """Draw the blocks that will be in view: upwards from the end, or downwards from `position`."""
         layout = self._blocks_layout
-        needed, changed = self.size.height + 1, list[int]()
-        if self.following or place.block_id not in layout.index:
+        needed = self.size.height + 1
+        if self.following or position.block_id not in layout.index:
             order: Iterable[int] = range(len(layout.entries) - 1, -1, -1)
         else:
-            needed += place.lines_above
-            order = range(layout.index[place.block_id], len(layout.entries))
+            needed += position.lines_above
+            order = range(layout.index[position.block_id], len(layout.entries))
         for index in order:
-            if layout.ensure(index):
-                changed.append(index)
+            layout.ensure(index)
             needed -= layout.entries[index].height
             if needed <= 0:
                 break
-        if changed:
-            layout.sum_of(min(changed), max(changed))
 
     def _draw_ahead_later(self) -> None:
         if not self._slicing:
@@ -268,17 +276,15 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """
         layout, top = self._blocks_layout, self.scroll_offset.y
         end = time.perf_counter() + seconds
-        place = self._place()
-        drawn, changed = False, list[int]()
+        position = self._position()
+        drawn = changed = False
         for index in layout.estimated(top=top - distance, bottom=top + self.size.height + distance):
             drawn = True
-            if layout.ensure(index):
-                changed.append(index)
+            changed |= layout.ensure(index)
             if time.perf_counter() > end:
                 break
         if changed:
-            layout.sum_of(min(changed), max(changed))
-            self._show_changes(place=place)
+            self.show_changes(position)
         return drawn
 
     def render_line(self, y: int) -> Strip:
@@ -302,20 +308,20 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _drawn(self, rows: Iterable[int]) -> list[Strip]:
         """Return rows of the view: lines as wide as it, with marks and then the selection drawn over them."""
         top, width, base = self.scroll_offset.y, self.size.width, self._base_style
-        blank = Strip([Segment(" " * width, base)], width)
-        strips = [blank if strip is None else strip for strip in (self.line_at(top + y) for y in rows)]
-        strips = [strip if strip.cell_length == width else strip.crop_extend(0, width, base) for strip in strips]
-        if not self.is_marked:
-            return strips
-        strips = [self.decorated(strip, top + y) for y, strip in zip(rows, strips, strict=True)]
-        if (selection := self.text_selection) is None:
-            return strips
-        styles = self.screen.get_component_styles("screen--selection")
-        style = _selection_style(styles, behind=self.background_colors[1])
-        spans = [selection.get_span(top + y) for y in rows]
-        return [
-            strip if span is None else marked(strip, span, style) for strip, span in zip(strips, spans, strict=True)
-        ]
+        blank = Strip.blank(width, base)
+        drawn = {y: self.line_at(y) or blank for y in (top + row for row in rows)}
+        lines = {
+            y: strip if strip.cell_length == width else strip.crop_extend(0, width, base) for y, strip in drawn.items()
+        }
+        if self.is_marked:
+            lines = {y: self.decorated(strip, y) for y, strip in lines.items()}
+        if (selection := self.text_selection) is not None:
+            styles = self.screen.get_component_styles("screen--selection")
+            style = _selection_style(styles, behind=self.background_colors[1])
+            for y, strip in lines.items():
+                if (span := selection.get_span(y)) is not None:
+                    lines[y] = marked(strip, span, style)
+        return list(lines.values())
 
     @property
     def is_marked(self) -> bool:
@@ -347,7 +353,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Redraw everything after a change of width, theme or renderer; what is in view first."""
         if self._measure(force=True):
             self._rows = []  # The next refresh compares with these, so it paints every row.
-            self._show_changes()
+            self.show_changes()
             self._draw_ahead_later()
 
     # Selecting text
@@ -360,7 +366,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Follow the end exactly when the user has scrolled to it."""
-        if not self._placing:
+        if not self._scrolls_itself:
             self._rows = []
             super().watch_scroll_y(old_value, new_value)
             self.following = round(new_value) >= self.max_scroll_y
@@ -372,7 +378,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Correct the lines below blocks that came into view with only an estimated height, then draw ahead."""
         layout = self._blocks_layout
         if any(entry.drawn_width != layout.width for entry in self._entries_in_view()):
-            self._show_changes()
+            self.show_changes()
         self._draw_ahead_later()
 
     def _entries_in_view(self) -> list[LaidOutBlock]:
@@ -383,22 +389,21 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _note_unseen(self, *, arrived: Set[str] = frozenset(), grown: Set[str] = frozenset()) -> None:
         """Remember which of these blocks, and of the earlier ones, end below the view. Post `Unseen` on a change."""
         layout, bottom = self._blocks_layout, self.scroll_offset.y + self.size.height
-        # A view that follows the end shows whatever arrives.
-        keys = frozenset() if self.following else self._unseen | arrived | grown
-        at = {key: layout.index[key] for key in keys if key in layout.index}
-        below = {key for key, index in at.items() if layout.start(index) + layout.entries[index].height > bottom}
-        self._grown = below & ((self._grown | (grown - self._unseen)) - arrived)
-        changed, self._unseen = below != self._unseen, below
-        if changed:
-            calls = sum(isinstance(layout.entries[at[key]].block, ToolCardBlock) for key in below)
-            messages = len(below) - len(self._grown) - calls
-            self.post_message(self.Unseen(messages, calls, grew=bool(self._grown)))
+        # A block that has arrived unseen stays a new one when it grows. Following the end shows whatever arrives.
+        known = {**dict.fromkeys(grown, _Change.GREW), **self._unseen, **dict.fromkeys(arrived, _Change.ARRIVED)}
+        entries = {key: layout.index[key] for key in known if key in layout.index and not self.following}
+        ends = {key: layout.start(index) + layout.entries[index].height for key, index in entries.items()}
+        before, self._unseen = self._unseen, {key: known[key] for key, end in ends.items() if end > bottom}
+        if before.keys() != self._unseen.keys():
+            new = [layout.entries[entries[key]].block for key, what in self._unseen.items() if what is _Change.ARRIVED]
+            calls = sum(isinstance(block, ToolCardBlock) for block in new)
+            self.post_message(self.Unseen(len(new) - calls, calls, grew=len(new) < len(self._unseen)))
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""
         self.following = True
         self._note_unseen()
-        self._show_changes()
+        self.show_changes()
 
     def action_scroll_home(self) -> None:
         """Scroll to the start."""
@@ -435,9 +440,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         """Redraw everything for a new width, what is in view first. A new height keeps the end in view."""
-        place = self._place() if self._blocks_layout.width else None
+        position = self._position() if self._blocks_layout.width else None
         changed = self.scrollable_content_region.width != self._blocks_layout.width
-        self._show_changes(place=place)
+        self.show_changes(position)
         if changed:
             self._draw_ahead_later()
 

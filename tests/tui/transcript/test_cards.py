@@ -45,7 +45,6 @@ def laid_out(*blocks: Block) -> BlockLayout:
     layout.reset(list(blocks))
     for index in range(len(blocks)):
         layout.ensure(index)
-    layout.sum_from(0)
     return layout
 
 
@@ -78,7 +77,6 @@ def test_a_read_joins_the_others_once_it_has_succeeded() -> None:
         assert shown(layout) == lines
     layout.remove(0)
     layout.ensure(0)
-    layout.sum_from(0)
     assert shown(layout) == ["✓ Read y.py 2 lines 2 ms"]
 
 
@@ -206,7 +204,6 @@ def test_an_own_tool_has_a_card_as_good_as_ours() -> None:
         layout.insert(replace(call, id="b", arguments='{"station": "Brest"}', count=1), index=1)
         layout.redraw(1)
         layout.ensure(0)
-        layout.sum_from(0)
         assert shown(layout) == [f"✓ {shown_name} Oban, Brest 4 levels 4 ms"]
         opened = card_lines(call, width=80, theme=PLAIN, expanded=True, capabilities=made.spec.capabilities)
         assert "│ tool: gauge" in [line.plain for line in opened]
