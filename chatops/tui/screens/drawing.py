@@ -3,26 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.tui.graphics import encode_pixels
 from chatops.tui.screens.open_session import OpenSession
+from chatops.tui.screens.pictures import Pictures
 from chatops.tui.screens.screen_messages import EventBatch
 from chatops.tui.textual_internals import report_error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from chatops.domain.events import Event
-    from chatops.domain.files import FileRef
     from chatops.domain.progress import Progress
     from chatops.runtime.view import SessionView, Snapshot
-    from chatops.tools.picture import Picture
-    from chatops.tui.graphics import Graphics
     from chatops.tui.transcript.blocks import Block, Op
     from chatops.tui.transcript.frame_buffer import FrameBuffer
     from chatops.tui.transcript.projector import Projector
@@ -30,8 +24,6 @@ if TYPE_CHECKING:
 
 _DRAWING_MODULES = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector"))
 """Imported after the first paint."""
-_MAX_PICTURES = 300
-"""Images whose previews are kept, at most 6 kB each."""
 
 
 class TranscriptPresenter:
@@ -50,12 +42,9 @@ class TranscriptPresenter:
         """The shown session."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._buffer: FrameBuffer | None = None
-        self._pictures: dict[str, Picture | None] = {}
-        """What is known of images, by their digests; None while one is being looked at."""
+        self._pictures = Pictures(screen, redraw=self._redraw_image)
         self._elsewhere = ""
         """Where a turn runs that another process executes; empty: none does."""
-        self._wanted: list[FileRef] = []
-        """Images to look at, in this order. The one being looked at stays first: a worker runs while any is here."""
 
     async def mount(self) -> None:
         """Import the modules that draw a session, in a thread, then mount the transcript."""
@@ -120,71 +109,15 @@ class TranscriptPresenter:
     def show(self, current: OpenSession) -> None:
         """Draw the session's current state. Later events are added to it."""
         self._current = current
-        if (graphics := self._graphics) is not None:
-            for digest in (sent := list(graphics.keys)):
-                self._pictures.pop(digest, None)
-            graphics.delete(sent)
+        self._pictures.show(current)
         blocks = self._load(current)
         if self._transcript is not None:
-            self._transcript.draw_by(current.session.capabilities, self._picture)
+            self._transcript.draw_by(current.session.capabilities, self._pictures.look_up)
             self._transcript.set_blocks(blocks)
 
-    def _picture(self, image: "FileRef") -> "Picture | None":
-        """Return what is known of an image. An unknown one is looked at, and drawn when that is done."""
-        if image.digest not in self._pictures:
-            if len(self._pictures) >= _MAX_PICTURES:
-                self._pictures.clear()
-            self._pictures[image.digest] = None
-            self._wanted.append(image)
-            if len(self._wanted) == 1:
-                self._screen.run_worker(self._load_pictures(), group="pictures")
-        return self._pictures[image.digest]
-
-    async def _load_pictures(self) -> None:
-        """Look at the wanted images, one by one. `fine` asks for the pixels that a terminal with images is sent."""
-        preview = getattr(self._screen.app, "shows_pictures", False)
-        while self._wanted:
-            image = self._wanted[0]
-            if self._current is not None and self._transcript is not None:
-                fine = preview and self._graphics is not None
-                found = await self._current.workspace.picture(image, preview=preview, fine=fine)
-                self._pictures[image.digest] = await self._sent(image.digest, found)
-                self._transcript.redraw_image(image.digest)
-            self._wanted.pop(0)
-
-    @property
-    def _graphics(self) -> "Graphics | None":
-        """The terminal's images, if it shows any."""
-        graphics: Graphics | None = getattr(self._screen.app, "graphics", None)
-        return graphics if graphics is not None and graphics.works else None
-
-    async def _sent(self, digest: str, picture: "Picture | None") -> "Picture | None":
-        """Send a picture to the terminal if that shows images. Return it with the id that it has there.
-
-        Its `raster` are the half blocks that other terminals show, its `fine` the pixels, which are kept no longer.
-        """
-        graphics, current = self._graphics, self._current
-        if graphics is None or picture is None or picture.raster is None or picture.fine is None:
-            return picture
-        from chatops.tui.transcript.block_lines import rows_of
-
-        fine, cells = picture.fine, (picture.raster.width, rows_of(picture.raster))
-        data = await asyncio.to_thread(encode_pixels, fine)
-        # A terminal that lags, or does not show the session any more, is sent none.
-        if current is not self._current or self._screen.app.skips_frame():  # type: ignore[attr-defined]
-            return replace(picture, fine=None)
-        image_id = graphics.send(digest, data, size=(fine.width, fine.height), cells=cells)
-        self._forget_images(graphics, graphics.surplus())
-        return replace(picture, fine=None, image_id=image_id)
-
-    def _forget_images(self, graphics: "Graphics", digests: "Collection[str]") -> None:
-        """Let the terminal delete images. What the transcript still has of them is drawn as half blocks."""
-        graphics.delete(digests)
-        for digest in digests:
-            if (known := self._pictures.get(digest)) is not None:
-                self._pictures[digest] = replace(known, image_id=0)
-                if self._transcript is not None:
-                    self._transcript.redraw_image(digest)
+    def _redraw_image(self, digest: str) -> None:
+        if self._transcript is not None:
+            self._transcript.redraw_image(digest)
 
     def show_changes(self) -> None:
         """Draw what has changed in the shown session since it was drawn last."""
@@ -248,8 +181,8 @@ class TranscriptPresenter:
 
         if ops and self._transcript is not None:
             self._transcript.apply(ops)
-            if (graphics := self._graphics) is not None and any(isinstance(op, Remove) for op in ops):
-                self._forget_images(graphics, graphics.keys - self._transcript.digests())
+            if self._pictures.any_in_terminal and any(isinstance(op, Remove) for op in ops):
+                self._pictures.keep_only(self._transcript.digests())
 
     def follow_end(self) -> None:
         """Scroll to the end and stay there."""
