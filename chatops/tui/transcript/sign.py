@@ -11,6 +11,7 @@ While a command does long work, the line says how far that is instead.
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from rich.text import Text
 
@@ -29,6 +30,7 @@ from chatops.domain.events import (
     TurnPaused,
     TurnStarted,
 )
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.progress import Progress
 from chatops.domain.wording import one_line, plural, spent
 from chatops.engine.transcript import CHARACTERS_PER_TOKEN
@@ -48,44 +50,77 @@ _LONGEST_NAME, _BESIDE_NAME = 60, 50
 """Characters of the names of tool and file, which a model has made up, and columns of what stands beside them."""
 
 
+@dataclass(eq=False, slots=True)
+class _Reply:
+    """The reply that is awaited, as far as it has come."""
+
+    asked_at: float
+    data_at: float
+    """Time of its last data; infinite once no more is to come."""
+    characters: int = 0
+    text_at: float | None = None
+    """Time of its last text; None before the first one."""
+    has_stalled: bool = False
+    """True once its text has stalled. The sign then stays until the reply ends."""
+    writes: str = ""
+    """The tool whose call is being written, and its file, as far as they are known."""
+
+    def receive(self, characters: int, now: float) -> None:
+        """Count data that has come."""
+        self.characters += characters
+        self.data_at = now
+
+    def receive_text(self, text: str, now: float) -> None:
+        """Count text that has come. Blank lines before the first word do not count as flowing text."""
+        self.receive(len(text), now)
+        if text.strip() or self.text_at is not None:
+            self.text_at = now
+
+    @property
+    def text_flows(self) -> bool:
+        """True while text comes, which itself shows that something moves."""
+        return self.text_at is not None and not self.has_stalled
+
+
+@frozen_dataclass
+class _Facts:
+    """What the line says."""
+
+    seconds: int = 0
+    """The seconds since the reply was asked for, or since its last data if it is `silent`."""
+    tokens: int = 0
+    """The tokens of the reply when `seconds` changed last."""
+    silent: bool = False
+    """True if a reply that had begun gets no more data."""
+    work: Progress | None = None
+    """Long work of a command, once it has taken long enough."""
+    work_seconds: int = 0
+
+
 class Sign:
-    """What is known of the reply that is awaited."""
+    """What is known of the reply that is awaited, and of a command that works long."""
 
     def __init__(self) -> None:
         self._running = False
         self._awaited = True
         """False while calls are settled, which have cards."""
         self._role = ""
-        self._asked_at = self._data_at = 0.0
-        """Times at which the current reply was asked for, and of its last data."""
-        self._writes = ""
-        """The tool whose call is being written, and its file, as far as they are known."""
-        self._text_at: float | None = None
-        """Time of the last text of the reply; None before the first one, and after text has stalled."""
-        self._stalled = False
-        self._received = 0
-        """Characters of the reply so far."""
-        self._seconds = self._tokens = 0
-        """The seconds and tokens that the line shows. Both change once a second."""
-        self._silent = False
-        """True if a reply that had begun got no more data at the last `tick`. Then `_seconds` counts from its last."""
+        self._reply = _Reply(asked_at=0.0, data_at=0.0)
+        self._facts = _Facts()
+        """As of the last `tick`."""
         self.work: Progress | None = None
         """Long work of a command, as far as it is known."""
-        self._shown_work: Progress | None = None
-        """`work` as the line shows it, once it has taken long enough, and the second of it that is shown."""
-        self._shown_work_second = 0
 
     def run(self, *, running: bool, role: str, now: float) -> None:
         """Adopt whether a turn runs here that does not wait for the user, and its role."""
         if not running or not self._running:
             self._begin(now)
-            self._awaited = True
         self._running, self._role = running, role
 
     def _begin(self, now: float) -> None:
-        self._asked_at, self._text_at, self._stalled, self._writes = now, None, False, ""
-        self._received = self._tokens = self._seconds = 0
-        self._silent = False
+        """Await a reply that is asked for now."""
+        self._awaited, self._reply = True, _Reply(asked_at=now, data_at=now)
+        self._facts = replace(self._facts, seconds=0, tokens=0, silent=False)
 
     def follow(self, batch: Iterable[Published], *, now: float) -> None:
         """Follow what happens in the turn."""
@@ -93,48 +128,41 @@ class Sign:
             match published.event:
                 case TurnStarted() | TurnCorrected() | RoundStarted():
                     self._begin(now)
-                    self._awaited = True
                 case CallProposed() | ApprovalRequested() | ToolStarted() | TurnPaused():
                     self._awaited = False
                 case ThoughtFinished():
-                    self._data_at = math.inf  # No more is to come.
+                    self._reply.data_at = math.inf
                 case TurnFinished():
                     self._running = self._awaited = False
                 case ReasoningDelta(text=text):
-                    self._receive(len(text), now)
+                    self._reply.receive(len(text), now)
                 case CallStreamed(characters=characters, tool=tool, path=path):
-                    self._receive(characters, now)
-                    self._writes = f"{tool} {path}".rstrip() if tool else ""
+                    self._reply.receive(characters, now)
+                    self._reply.writes = f"{tool} {path}".rstrip() if tool else ""
                 case TextDelta(text=text):
-                    self._receive(len(text), now)
-                    if text.strip() or self._text_at is not None:
-                        self._text_at = now
+                    self._reply.receive_text(text, now)
                 case _:
                     pass
 
-    def _receive(self, characters: int, now: float) -> None:
-        self._received += characters
-        self._data_at = now
-
     def tick(self, now: float, *, calm: bool = False) -> bool:
         """Notice that time has passed. Return True if the line has to be drawn again, if `calm` once a second."""
-        before = self._seconds, self.shown, self._shown_work, self._shown_work_second, self._silent
+        before, was_shown, reply = self._facts, self.shown, self._reply
+        reply.has_stalled |= reply.text_at is not None and now - reply.text_at >= _STALLED_S
+        silent = bool(reply.characters) and now - reply.data_at >= _SILENT_S
+        seconds = int(now - (reply.data_at if silent else reply.asked_at)) if self._running else 0
+        # No server counts the tokens of a reply before its end.
+        tokens = before.tokens if seconds == before.seconds else -(-reply.characters // CHARACTERS_PER_TOKEN)
+        self._facts = replace(before, seconds=seconds, tokens=tokens, silent=silent)
         work = self.work if self.work is not None and self.work.is_due(now) else None
-        second = int(now - work.since) if work is not None else 0
-        if not calm or work is None or self._shown_work is None or second != self._shown_work_second:
-            self._shown_work, self._shown_work_second = work, second
-        self._stalled |= self._text_at is not None and now - self._text_at >= _STALLED_S
-        self._silent = bool(self._received) and now - self._data_at >= _SILENT_S
-        self._seconds = int(now - (self._data_at if self._silent else self._asked_at)) if self._running else 0
-        if self._seconds != before[0]:
-            # No server counts the tokens of a reply before its end.
-            self._tokens = -(-self._received // CHARACTERS_PER_TOKEN)
-        return (self._seconds, self.shown, self._shown_work, self._shown_work_second, self._silent) != before
+        work_seconds = int(now - work.since) if work is not None else 0
+        if not calm or work is None or before.work is None or work_seconds != before.work_seconds:
+            self._facts = replace(self._facts, work=work, work_seconds=work_seconds)
+        return (self._facts, self.shown) != (before, was_shown)
 
     @property
     def tokens(self) -> int:
         """The tokens of the current reply as of the last second; 0 while none is awaited."""
-        return self._tokens if self._running and self._awaited else 0
+        return self._facts.tokens if self._running and self._awaited else 0
 
     @property
     def running(self) -> bool:
@@ -144,28 +172,25 @@ class Sign:
     @property
     def shown(self) -> bool:
         """True while the model is awaited and no text flows, or a command has worked for long."""
-        text_flows = self._text_at is not None and not self._stalled
-        return self._shown_work is not None or (self._running and self._awaited and not text_flows)
+        return self._facts.work is not None or (self._running and self._awaited and not self._reply.text_flows)
 
     def line(self, frame: str, theme: BlockTheme, *, width: int, now: float) -> Text:
         """Return the line without the gutter. `frame` is the moving sign; empty if nothing is to move but the time."""
-        if self._shown_work is not None:
+        facts, reply = self._facts, self._reply
+        if facts.work is not None:
             sign = Text(f"{frame} " if frame else "", theme.role(self._role), end="")
-            return sign.append_text(progress_text(self._shown_work, theme, width=width - GUTTER - 2, now=now))
-        parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
-        if self._silent:
+            return sign.append_text(progress_text(facts.work, theme, width=width - GUTTER - 2, now=now))
+        parts = [spent(facts.seconds), "Esc to stop"] if facts.seconds else []
+        if facts.silent:
             parts[0] = f"no data for {parts[0]}"
-        elif frame and self._tokens:
-            parts.insert(1, plural(self._tokens, "token"))
-        if self._writes and width >= _ROOMY_WIDTH:
-            parts.insert(0, f"writing {one_line(self._writes, most=min(_LONGEST_NAME, width - _BESIDE_NAME))}")
-        elif (not frame or now - self._asked_at >= _SAY_WAITING_S) and not self._received and width >= _ROOMY_WIDTH:
+        elif frame and facts.tokens:
+            parts.insert(1, plural(facts.tokens, "token"))
+        if reply.writes and width >= _ROOMY_WIDTH:
+            parts.insert(0, f"writing {one_line(reply.writes, most=min(_LONGEST_NAME, width - _BESIDE_NAME))}")
+        elif (not frame or now - reply.asked_at >= _SAY_WAITING_S) and not reply.characters and width >= _ROOMY_WIDTH:
             parts.insert(0, "waiting for the model")
-        words = f" {theme.symbols.dot} ".join(parts)
-        line = Text(end="")
-        if frame:
-            line.append(f"{frame} ", theme.role(self._role))
-        return line.append(words, theme.muted)
+        line = Text(end="").append(f"{frame} " if frame else "", theme.role(self._role))
+        return line.append(f" {theme.symbols.dot} ".join(parts), theme.muted)
 
 
 def progress_text(progress: Progress, theme: BlockTheme, *, width: int, now: float) -> Text:
