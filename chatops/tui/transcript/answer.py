@@ -10,6 +10,8 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import overload
 
@@ -32,6 +34,8 @@ _FENCE = re.compile(r" *(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _BULLET = re.compile(r" {0,3}[-*+](?:\s|$)")
 _NUMBER = re.compile(r" {0,3}(\d{1,9})[.)](?:\s|$)")
+_MAX_INDENT = 3
+"""Spaces before a fence outside of a list. A line with more is indented code (CommonMark 4.4)."""
 _LONG_LIST_LINES = 40
 """Lines after which a list is cut before its next top-level item."""
 
@@ -60,121 +64,128 @@ class MarkdownSegmenter:
         """True if an empty line precedes the open segment."""
         self._scanned = 0
         """End of the lines of `tail` that have been scanned, all of them complete."""
-        self._reset()
-
-    def _reset(self) -> None:
-        """Start a segment."""
-        self._lines = 0
-        """Number of its lines; outside of code, empty ones do not count."""
-        self._after_blank = False
-        """True if the last line was empty."""
-        self._in_list = False
-        self._in_quote = False
-        """True if the segment is a quotation, which code fences do not end."""
-        self._first_number: int | None = None
-        """The number of the first item of a numbered list; None outside of one."""
-        self._fence = ""
-        """The fence of the code that it is in; empty outside of code."""
-        self._fence_is_block = False
-        """True if that code is all of the segment."""
+        self._open = _OpenSegment()
+        """What is known of `tail` from these lines."""
 
     @property
     def fence(self) -> str:
         """The fence of the code that the open segment ends in; empty outside of code."""
-        return self._fence
+        return self._open.fence
 
     @property
     def tail_is_code(self) -> bool:
         """True if the open segment is a top-level code block."""
-        return self._fence_is_block and bool(self._fence)
+        return self._open.is_code_block and bool(self._open.fence)
 
     def feed(self, text: str) -> None:
         """Add `text`, closing what can be closed."""
         self.tail += text
-        end = self.tail.rfind("\n") + 1
-        while self._scanned < end:
-            start = self._scanned
-            stop = self.tail.index("\n", start) + 1
-            self._scanned = stop
-            self._read_line(self.tail[start : stop - 1].rstrip("\r"), start, stop)
-            if self._scanned == 0:
-                # A cut has removed the start of `tail`, up to this line or further.
-                end = self.tail.rfind("\n") + 1
+        while stop := self.tail.find("\n", self._scanned) + 1:
+            start, line = self._scanned, self.tail[self._scanned : stop - 1].rstrip("\r")
+            match self._open.read(line):
+                case None:
+                    self._scanned = stop
+                case _End.AFTER:
+                    self._cut(stop, gap=True)
+                case _End.BEFORE | _End.BEFORE_IN_LIST as end:
+                    # The line is scanned again as the first one of the next segment.
+                    self._cut(start, gap=end is _End.BEFORE)
 
     def close(self) -> None:
         """Close the last segment, because no more text comes."""
         if self.tail and not self.tail.endswith("\n"):
             self.feed("\n")
-        self._cut_lines(len(self.tail), gap=True)
+        self._cut(len(self.tail), gap=True)
 
-    def _read_line(self, line: str, start: int, stop: int) -> None:
-        """Read the line of `tail` from `start` to `stop`. Cut the segment before it if another one starts."""
-        if self._fence:
-            self._read_code_line(line, stop)
-            return
-        if not line.strip():
-            self._after_blank = True
-            return
-        fence = _FENCE.match(line)
-        indent = len(line) - len(line.lstrip(" "))
-        if fence is not None and indent > 3 and not self._in_list:
-            fence = None
-        if self._lines and (gap := self._cut_before(line, indent=indent, fence=fence is not None)) is not None:
-            self._cut_lines(start, gap=gap)
-            return  # The line is scanned again as the first one of the next segment.
-        self._start_or_continue(line)
-        if fence is not None:
-            self._fence = fence[1]
-            self._fence_is_block = self._lines == 1
-
-    def _start_or_continue(self, line: str) -> None:
-        """Count a line of the segment, and note what it says of the segment's kind."""
-        number = _NUMBER.match(line)
-        if self._lines == 0:
-            self._in_quote = line.lstrip().startswith(">")
-        if not self._in_list and (number is not None or _BULLET.match(line)):
-            self._in_list = True
-            self._first_number = int(number[1]) if number is not None else None
-        self._lines += 1
-        self._after_blank = False
-
-    def _cut_before(self, line: str, *, indent: int, fence: bool) -> bool | None:
-        """Return None if no segment ends before this line, else True if an empty line belongs between the two.
-
-        `indent` and `fence` say how far the line is indented, and if it is a code fence.
-        """
-        if fence and indent <= 3 and not self._in_list and not self._in_quote:
-            return True
-        if indent:
-            return None
-        if _HEADING.match(line):
-            return True
-        number = _NUMBER.match(line)
-        if not self._in_list or (number is None and not _BULLET.match(line)):
-            return True if self._after_blank else None
-        if self._lines < _LONG_LIST_LINES or (number is not None) != (self._first_number is not None):
-            return None
-        if number is None or int(number[1]) > (self._first_number or 0):
-            return False
-        return None  # Every item has the same number: only the whole list can be numbered.
-
-    def _read_code_line(self, line: str, stop: int) -> None:
-        """Read a line of a fenced code block, which the end of the fence closes."""
-        self._lines += 1
-        self._after_blank = False
-        mark = line.strip()
-        if len(mark) >= len(self._fence) and set(mark) == {self._fence[0]}:
-            self._fence = ""
-            if self._fence_is_block:
-                self._cut_lines(stop, gap=True)
-
-    def _cut_lines(self, at: int, *, gap: bool) -> None:
+    def _cut(self, at: int, *, gap: bool) -> None:
+        """Close the segment up to the index `at` of `tail`. `gap`: an empty line belongs before the next one."""
         source, self.tail = self.tail[:at], self.tail[at:]
         if source.strip():
             self.closed.append(MarkdownSegment(source=source, gap=self.tail_gap))
             self.tail_gap = gap
-        self._scanned = 0
-        self._reset()
+        self._scanned, self._open = 0, _OpenSegment()
+
+
+class _End(Enum):
+    """Where a segment ends, as a line has shown."""
+
+    BEFORE = "before"
+    BEFORE_IN_LIST = "before in list"
+    """Before the line, which is the next item of the same list: no empty line belongs between the two."""
+    AFTER = "after"
+
+
+@dataclass(eq=False, slots=True)
+class _OpenSegment:
+    """What the lines of a segment say of its kind and its end."""
+
+    lines: int = 0
+    """Number of its lines; outside of code, empty ones do not count."""
+    after_blank: bool = False
+    """True if the last line was empty."""
+    in_list: bool = False
+    in_quote: bool = False
+    """True if the segment is a quotation, which code fences do not end."""
+    first_number: int | None = None
+    """The number of the first item of a numbered list; None outside of one."""
+    fence: str = ""
+    """The fence of the code that the segment is in; empty outside of code."""
+    is_code_block: bool = False
+    """True if the segment is one top-level code block."""
+
+    def read(self, line: str) -> _End | None:
+        """Add a line, unless the segment ends before it. Return where it ends; None if it may go on."""
+        if self.fence:
+            return self._read_code(line)
+        if not line.strip():
+            self.after_blank = True
+            return None
+        indent = len(line) - len(line.lstrip(" "))
+        fence = _FENCE.match(line) if indent <= _MAX_INDENT or self.in_list else None
+        if self.lines and (end := self._end_before(line, indent=indent, is_fence=fence is not None)) is not None:
+            return end
+        self._take(line)
+        if fence is not None:
+            self.fence, self.is_code_block = fence[1], self.lines == 1
+        return None
+
+    def _end_before(self, line: str, *, indent: int, is_fence: bool) -> _End | None:
+        """Return how the segment ends before a line outside of code; None if it goes on. `indent` is in columns."""
+        if is_fence and indent <= _MAX_INDENT and not self.in_list and not self.in_quote:
+            return _End.BEFORE
+        if indent:
+            return None
+        if _HEADING.match(line):
+            return _End.BEFORE
+        number = _NUMBER.match(line)
+        if not self.in_list or (number is None and not _BULLET.match(line)):
+            return _End.BEFORE if self.after_blank else None
+        if self.lines < _LONG_LIST_LINES or (number is not None) != (self.first_number is not None):
+            return None
+        # If every item has the same number, only the whole list can be numbered.
+        is_next_item = number is None or int(number[1]) > (self.first_number or 0)
+        return _End.BEFORE_IN_LIST if is_next_item else None
+
+    def _take(self, line: str) -> None:
+        """Count a line, and note what it says of the segment's kind."""
+        if self.lines == 0:
+            self.in_quote = line.lstrip().startswith(">")
+        number = _NUMBER.match(line)
+        if not self.in_list and (number is not None or _BULLET.match(line)):
+            self.in_list = True
+            self.first_number = int(number[1]) if number is not None else None
+        self.lines += 1
+        self.after_blank = False
+
+    def _read_code(self, line: str) -> _End | None:
+        """Count a line of code, which a closing fence ends, and with it a segment that is one code block."""
+        self.lines += 1
+        self.after_blank = False
+        mark = line.strip()
+        if len(mark) < len(self.fence) or set(mark) != {self.fence[0]}:
+            return None
+        self.fence = ""
+        return _End.AFTER if self.is_code_block else None
 
 
 _TABLE_ROW = re.compile(r" {0,3}\|")
