@@ -47,6 +47,8 @@ _FIRST_LINES = 2
 """Lines of the start of a result of an MCP or own tool."""
 _MAX_NAMES = 3
 """Maximum names of files in the line of several reads."""
+_MIN_TOOL = 8
+"""Least columns for the name of a tool, so that it can be told from others in the narrowest window."""
 _MIN_SUMMARY = 14
 """Least columns for the subject of a call. With less room, the state goes to a line of its own."""
 _LONGEST_ARGUMENT = 400
@@ -136,26 +138,25 @@ def _is_ours(tool: str) -> bool:
 def _headline(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return sign, tool, subject, counts and state of a call: on one line, or the state below if there is no room."""
     sign, style = sign_of(card, theme)
-    status, subject = status_words(card, theme.symbols.dot), _subject(card, capabilities)
-    counts, ellipsis = _counts(card, capabilities, theme), theme.symbols.ellipsis
-    beside_tool = sum(cell_len(text) + 2 for text in (sign, subject, counts.plain, status) if text)
+    is_fine = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
+    state = Text(status_words(card, theme.symbols.dot), theme.muted if is_fine else style, end="")
+    subject, counts = _subject(card, capabilities), _counts(card, capabilities, theme)
+    # The name of a tool is cut only if it takes the room of the others, and keeps a third of the line.
+    others = sum(cell_len(text) + 2 for text in (sign, subject, counts.plain, state.plain) if text)
     verb = shown_verb(card.tool, capabilities, card.arguments)
-    tool = truncated(verb, width=max(8, width // 3, width - beside_tool), ellipsis=ellipsis)
+    tool = truncated(verb, width=max(_MIN_TOOL, width // 3, width - others), ellipsis=theme.symbols.ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
-    subject_width = width - cell_len(line.plain) - 2 - (counts.cell_len + 2 if counts.plain else 0)
-    status_width = cell_len(status) + 2
-    status_below = subject_width - status_width < min(_MIN_SUMMARY, cell_len(subject))
-    if not status_below:
-        subject_width -= status_width
+    room = width - line.cell_len - 2 - (counts.cell_len + 2 if counts.plain else 0)
+    room_beside_state = room - state.cell_len - 2
+    is_one_line = room_beside_state >= min(_MIN_SUMMARY, cell_len(subject))
     if subject:
-        line.append("  ").append(truncated(subject, width=max(1, subject_width), ellipsis=ellipsis), theme.text)
+        subject_width = max(1, room_beside_state if is_one_line else room)
+        line.append("  ").append(truncated(subject, width=subject_width, ellipsis=theme.symbols.ellipsis), theme.text)
     if counts.plain:
         line.append("  ").append_text(counts)
-    is_fine = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
-    status_text = Text(status, theme.muted if is_fine else style, end="")
-    if status_below:
-        return [line, *indented(wrap(status_text, width=width - 2), columns=2)]
-    return [_with_right_part(line, status_text, width=width)]
+    if is_one_line:
+        return [_with_right_part(line, state, width=width)]
+    return [line, *indented(wrap(state, width=width - 2), columns=2)]
 
 
 def _with_right_part(line: Text, part: Text, *, width: int) -> Text:

@@ -30,6 +30,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import assert_never
 
 from chatops.domain.events import (
@@ -95,6 +96,16 @@ _MAX_LIVE_OUTPUT = 8_000
 """Characters kept of the output of a tool that is still running. With more, each further line costs more to draw."""
 
 
+class _TurnOf(Enum):
+    """What a turn belongs to."""
+
+    CHAT = "chat"
+    STEP = "step"
+    """An attempt at a step of a workflow run, or a delegated task."""
+    GATE = "gate"
+    """A gate of a run. It has no title: its message names it."""
+
+
 class Projector:
     """Keeps the blocks as the screen has them. `feed` returns the changes."""
 
@@ -112,7 +123,7 @@ class Projector:
         self._first_cards: dict[str, str] = {}
         """The first card of each round. The model's text is put before it."""
         self._run_turns: dict[str, str] = {}
-        """The turns of a workflow run with the title of their step; empty for a gate, which its own message names."""
+        """The turns of a workflow run with the title of their step; empty for a gate, see `_TurnOf`."""
         self._is_command = False
         """True in a turn whose calls are commands that the user has typed."""
         self._retry_notice = ""
@@ -333,12 +344,17 @@ class Projector:
 
     def _turn_finished(self, event: TurnFinished) -> list[Op]:
         ops = self._close_growing(event.answer)
-        step = self._run_turns.get(event.id)
+        of = self._owner_of(event.id)
         # The answer of an attempt is the accepted text of the model, which is shown already.
-        if step is None and event.answer.strip() and event.answer != self._shown_answer:
+        if of is _TurnOf.CHAT and event.answer.strip() and event.answer != self._shown_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
-        end = _end_block(event, step)
+        end = _end_block(event, of)
         return [*ops, self._put(end)] if end is not None else ops
+
+    def _owner_of(self, turn_id: str) -> _TurnOf:
+        if turn_id not in self._run_turns:
+            return _TurnOf.CHAT
+        return _TurnOf.STEP if self._run_turns[turn_id] else _TurnOf.GATE
 
     def _close_growing(self, answer: str) -> list[Op]:
         """Close the text of a stopped reply, which gets no ThoughtFinished. Reasoning alone is removed.
@@ -374,19 +390,18 @@ class Projector:
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
 
 
-def _end_block(event: TurnFinished, step: str | None) -> NoticeBlock | None:
+def _end_block(event: TurnFinished, of: _TurnOf) -> NoticeBlock | None:
     """Return the line under a turn that was stopped or reached a limit, or an attempt at a step that was not accepted.
 
-    `step` is the title of the step, empty for a gate, None in a chat. Returns None if a notice gives the reason
-    already. A failed turn of a chat always has one.
+    None if a notice gives the reason already. A failed turn of a chat always has one.
     """
-    block = NoticeBlock(id=f"{event.id}.end", text=event.detail, advice=event.advice if step is None else "")
-    match event.result:
-        case TurnStatus.CANCELLED:
+    block = NoticeBlock(id=f"{event.id}.end", text=event.detail, advice=event.advice if of is _TurnOf.CHAT else "")
+    match event.result, of:
+        case TurnStatus.CANCELLED, _:
             return replace(block, text=event.detail or "Stopped.")
-        case TurnStatus.LIMIT if step is None and not event.noticed:
+        case TurnStatus.LIMIT, _TurnOf.CHAT if not event.noticed:
             return replace(block, text=event.detail or "A limit was reached.", level="warning")
-        case TurnStatus.FAILED | TurnStatus.LIMIT if step and not event.noticed:
+        case TurnStatus.FAILED | TurnStatus.LIMIT, _TurnOf.STEP if not event.noticed:
             return replace(block, text=f"Attempt failed. {event.detail}".rstrip(), level="warning")
         case _:
             return None
