@@ -1,17 +1,16 @@
 """Handlers of slash commands. Each calls the session or the workspace, and returns what the screen then shows or does.
 
-Those of ``/context``, ``/cost``, ``/workflow`` and of what was said before have modules of their own.
+Those of ``/context``, ``/cost``, ``/search``, ``/workflow`` and of what was said before have modules of their own.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import excerpt, plural
+from chatops.domain.wording import plural
 from chatops.policy.sandbox import parse_change
 from chatops.policy.verdicts import SKILL_TOOL
 from chatops.runtime.session import owned
@@ -40,18 +39,9 @@ from chatops.tui.dialogs.choices import (
     rule_picker,
     unusable_question,
 )
-from chatops.tui.dialogs.picker import Choice, Picker, columns
-from chatops.wiring.rows import HitRow
 
-_ALL = "--all"
-_MAX_HITS_OF_SESSION = 3
-"""Hits listed of one session until the list is filtered."""
-_TITLE_WIDTH, _MAX_TITLE_WIDTH, _TIME_WIDTH = 20, 28, 16
-"""Cells of the columns of a hit. That of the titles is wider if no text needs the room."""
-_BEFORE, _AFTER = 8, 60
-"""Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
-_PREVIEW_BEFORE, _MAX_PREVIEW = 80, 400
-"""Characters shown before and after the text while its row is highlighted."""
+ALL = "--all"
+"""Argument of commands that then concern all sessions of the user, or all folders."""
 
 
 async def about(context: Context, argument: str) -> Replies:
@@ -157,7 +147,7 @@ async def pending(context: Context, argument: str) -> Replies:
     """
     current = context.session.session_id
     if argument:
-        return await _show_all_pending(context) if argument == _ALL else (Notify(f"Usage: /pending [{_ALL}]"),)
+        return await _show_all_pending(context) if argument == ALL else (Notify(f"Usage: /pending [{ALL}]"),)
     rows = await context.workspace.sessions.pending()
     if not rows:
         return (Notify("Nothing is pending."),)
@@ -447,86 +437,3 @@ async def mcp(context: Context, argument: str) -> Replies:
     if verb == "login":
         return (ShowText(f"Log in at {name}", await context.workspace.log_in(name)),)
     return (ShowText("MCP servers", context.workspace.servers(reconnect=name)),)
-
-
-async def search(context: Context, argument: str) -> Replies:
-    """Let the user choose among the places that contain a text, and show the chosen one in its session."""
-    first, _, rest = argument.partition(" ")
-    everywhere = first == _ALL
-    argument = rest.strip() if everywhere else argument
-    if not argument:
-        return (Notify(f"Write what to search for after the command: /search invoice, or {_ALL} invoice"),)
-    found_hits = await context.workspace.sessions.search(argument, everywhere=everywhere)
-    hits = _without_copies(found_hits, current=context.session.session_id)
-    if not hits and everywhere:
-        return (Notify(f"No session of any folder contains {argument!r}."),)
-    if not hits:
-        advice = f"In all folders: /search {_ALL} {argument}"
-        return (Notify(f"No session of this folder contains {argument!r}. {advice}"),)
-    texts = [excerpt(hit.text, argument, around=_AFTER, before=_BEFORE) for hit in hits]
-    room = _TITLE_WIDTH + _BEFORE + _AFTER - max(map(len, texts))
-    width = max(_TITLE_WIDTH, min(room, _MAX_TITLE_WIDTH, max(len(hit.title) for hit in hits)))
-    choices = [
-        Choice(
-            key=str(index),
-            text=_hit_line(hit, text, width=width),
-            find=f"{hit.title} {hit.text} {hit.folder}",
-            # The title whole, which the row cuts.
-            preview=f"{hit.title}{f' in {hit.folder}' if hit.folder else ''}:\n{_preview_of(hit.text, argument)}",
-        )
-        for index, (hit, text) in enumerate(zip(hits, texts, strict=True))
-    ]
-
-    async def chosen(then: Context, key: str) -> Replies:
-        hit = hits[int(key)]
-        find = FindText(argument, hit.text)
-        if hit.session_id == then.session.session_id:
-            return (find,)
-        left = then.session.session_id if then.session.snapshot().session_id else ""
-        back = f"/resume {left} goes back." if left else "/new starts an empty one."
-        return (*await resume(then, hit.session_id), find, Notify(f"You are in {hit.title!r} now. {back}"))
-
-    messages = sum(bool(hit.message_id) for hit in hits)
-    found = [plural(messages, "message")] if messages else []
-    found += [plural(len(hits) - messages, "title")] if len(hits) > messages else []
-    count = f"{' and '.join(found)} in {plural(len({hit.session_id for hit in hits}), 'session')}"
-    unfiltered = _first_of_each_session(hits, choices, width=width)
-    return (Choose(Picker(f"Sessions with {argument!r}: {count}", choices=choices, unfiltered=unfiltered), chosen),)
-
-
-def _first_of_each_session(hits: Sequence[HitRow], choices: Sequence[Choice], *, width: int) -> list[Choice]:
-    """Return the first choices of each session, and a row that counts its others and leads to the first of them."""
-    counts, seen, first = Counter(hit.session_id for hit in hits), Counter[SessionId](), []
-    for hit, choice in zip(hits, choices, strict=True):
-        seen[hit.session_id] += 1
-        others = counts[hit.session_id] - _MAX_HITS_OF_SESSION
-        # Title and time stand once.
-        indent = " " * (width + _TIME_WIDTH + 4)
-        # A row that counts one other hit would take the same room.
-        if seen[hit.session_id] == 1:
-            first.append(choice)
-        elif seen[hit.session_id] <= _MAX_HITS_OF_SESSION or others == 1:
-            first.append(replace(choice, text=indent + choice.text[len(indent) :]))
-        elif seen[hit.session_id] == _MAX_HITS_OF_SESSION + 1:
-            first.append(replace(choice, text=f"{indent}… {others} more in this session"))
-    return first
-
-
-def _hit_line(hit: HitRow, text: str, *, width: int) -> str:
-    session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", width), (hit.when, _TIME_WIDTH))
-    return f"{session.ljust(width + _TIME_WIDTH + 2)}  {text}"
-
-
-def _without_copies(hits: Sequence[HitRow], *, current: SessionId) -> list[HitRow]:
-    """Return each message in one session only: in the current one, else, of a session and its copies, the last used."""
-    by_message: dict[str, HitRow] = {}
-    for hit in hits:
-        # A title is no message. The hits of the session used last come first.
-        key = hit.message_id or f"title {hit.session_id}"
-        if hit.session_id == current or key not in by_message:
-            by_message[key] = hit
-    return list(by_message.values())
-
-
-def _preview_of(text: str, wanted: str) -> str:
-    return text if len(text) <= _MAX_PREVIEW else excerpt(text, wanted, around=_MAX_PREVIEW, before=_PREVIEW_BEFORE)

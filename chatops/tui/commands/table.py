@@ -8,7 +8,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import FIXED_CHOICES
 from chatops.tui.commands import context as context_commands
-from chatops.tui.commands import cost, handlers, revision
+from chatops.tui.commands import cost, handlers, revision, search
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler, Notify, Replies, ScreenAction
 from chatops.tui.composer import Completion
@@ -91,7 +91,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         name="search",
         args="[--all] TEXT",
         help="find a text in the sessions of this folder, or of all folders",
-        run=handlers.search,
+        run=search.search,
         words={"--all ": "in all folders"},
     ),
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
