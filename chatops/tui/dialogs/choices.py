@@ -2,9 +2,9 @@
 
 import asyncio
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.content import Content
@@ -188,8 +188,6 @@ class ModelPicker(Picker):
     The servers are asked while it is open. Models that cannot be used are one line at the end, until it is chosen.
     """
 
-    CHOOSING: ClassVar = {**Picker.CHOOSING, "ctrl+s": "take_here"}
-
     def __init__(self, workspace: "Workspace", *, current: str, wanted: str = "") -> None:
         """List the models of the registry, filtered by `wanted`; the servers are asked once it is shown."""
         self._workspace = workspace
@@ -200,6 +198,11 @@ class ModelPicker(Picker):
         hint = [KeyHint("ctrl+s", "chooses, not as default")]
         super().__init__("Model", choices=(), hint=hint, empty="No model of that name.", wanted=wanted)
         self._show(workspace.models())
+
+    @property
+    def row_keys(self) -> Mapping[str, Callable[[], None]]:
+        """What each key does that does something with the highlighted row."""
+        return {**super().row_keys, "ctrl+s": self.take_here}
 
     def on_mount(self) -> None:
         """Start asking the servers. The base class fills the list."""
@@ -264,8 +267,6 @@ def _model_choice(row: ModelRow, *, current: str) -> Choice:
 class SessionPicker(Picker):
     """Lists sessions. The result is the id of the chosen one."""
 
-    CHOOSING: ClassVar = {**Picker.CHOOSING, "ctrl+n": "rename", "ctrl+d": "delete"}
-
     def __init__(
         self, rows: Sequence[SessionRow], *, session: "SessionView", sessions: "SessionList", wanted: str = ""
     ) -> None:
@@ -283,6 +284,11 @@ class SessionPicker(Picker):
         """The session that is deleted when ctrl+d is pressed again; empty if none."""
         empty = "No session of this folder matches.\nIn all folders: /search --all WORDS"
         super().__init__("Sessions", choices=self._listed(), hint=SESSION_KEYS, empty=empty, wanted=wanted)
+
+    @property
+    def row_keys(self) -> Mapping[str, Callable[[], None]]:
+        """What each key does that does something with the highlighted row."""
+        return {**super().row_keys, "ctrl+n": self.rename, "ctrl+d": self.delete}
 
     def _listed(self) -> list[Choice]:
         return [self._choice(row) for row in below_origins(tuple(self._rows.values()))]

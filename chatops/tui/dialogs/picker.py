@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 from rich.cells import cell_len
 from textual import events, on
@@ -56,7 +56,7 @@ class _Filter(LineField):
 
     @dataclass
     class RowKey(Message):
-        """A key of `Picker.CHOOSING`."""
+        """A key of `Picker.row_keys`."""
 
         key: str
         is_early: bool
@@ -70,7 +70,7 @@ class _Filter(LineField):
 
     async def on_key(self, event: events.Key) -> None:
         """Post a key that acts on a row, and edit the text with any other."""
-        if event.key in cast("Picker", self.screen).CHOOSING:
+        if event.key in cast("Picker", self.screen).row_keys:
             self.post_message(self.RowKey(event.key, is_early=event.time < self._drawn_at))
             event.stop()
             event.prevent_default()
@@ -85,8 +85,6 @@ class Picker(Modal[str | None]):
 
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#picker-filter"
-    CHOOSING: ClassVar[Mapping[str, str]] = {"enter": "take"}
-    """The method for each key that does something with the highlighted row."""
 
     def __init__(
         self,
@@ -112,8 +110,8 @@ class Picker(Modal[str | None]):
         """All choices, in their order."""
         self._unfiltered = tuple(unfiltered)
         self._shown: tuple[Choice, ...] = ()
-        self._marked = -1
-        """The row that has the sign of the highlighted one; -1: none."""
+        self._marked: int | None = None
+        """The row that has the sign of the highlighted one."""
         self._hint = hint
         self._empty = empty
         self._search = FuzzySearch()
@@ -131,6 +129,11 @@ class Picker(Modal[str | None]):
     def keys(self) -> Sequence[KeyHint]:
         """The legend of keys."""
         return KeyHint("enter", "chooses"), BACK, *self._hint
+
+    @property
+    def row_keys(self) -> Mapping[str, Callable[[], None]]:
+        """What each key does that does something with the highlighted row."""
+        return {"enter": self.take}
 
     @property
     def start(self) -> str:
@@ -170,7 +173,7 @@ class Picker(Modal[str | None]):
         """Do what a key does with the highlighted row."""
         choice, typed = self.highlighted_choice, self.query_one(Input).value.strip()
         if not event.is_early or (choice is not None and choice.find.split()[:1] == [typed]):
-            getattr(self, self.CHOOSING[event.key])()
+            self.row_keys[event.key]()
         else:
             self.show_text(f"not taken: {key_label(event.key)}, too early")
 
@@ -194,7 +197,7 @@ class Picker(Modal[str | None]):
         """Put the sign of the highlighted row before row `at` only, so that it is not told by colour alone."""
         options = self.query_one(OptionList)
         for index in {self._marked, at}:
-            if 0 <= index < len(self._shown):
+            if index is not None and index < len(self._shown):
                 row = _choice_row(self._shown[index], self._colours, marked=index == at)
                 options.replace_option_prompt_at_index(index, row)
         self._marked = at
@@ -248,7 +251,7 @@ class Picker(Modal[str | None]):
         found = self.matching(wanted)
         self._shown = _first_with_current(found)
         options = self.query_one(OptionList)
-        self._marked = -1
+        self._marked = None
         options.clear_options()
         options.add_options([Option(_choice_row(choice, self._colours)) for choice in self._shown])
         if (left := len(found) - len(self._shown)) > 0:

@@ -220,21 +220,24 @@ def found_in(text: str, wanted: str) -> str:
     """
     if not wanted:
         return text
-    above: list[tuple[int, str]] = []
-    """The lines that the present one is indented under, without those returned, each with its indentation."""
+    above: list[str] = []
+    """The lines that the present one is indented under, without those returned."""
     found: list[str] = []
     for line in text.split("\n"):
-        depth = len(line) - len(line.lstrip())
-        above = [entry for entry in above if entry[0] < depth] if line.strip() else []
-        if wanted.casefold() in line.casefold():
-            group = [*above, (depth, line)]
-            if found and group[0][0] == 0:
-                found.append("")
-            found += [shown for _, shown in group]
-            above = []  # They are returned once. Lines found next under them follow.
-        elif line.strip():
-            above.append((depth, line))
+        above = [other for other in above if _indent(other) < _indent(line)] if line.strip() else []
+        if wanted.casefold() not in line.casefold():
+            above += [line] if line.strip() else []
+            continue
+        shown = [*above, line]
+        if found and not _indent(shown[0]):
+            found.append("")
+        found += shown
+        above = []  # They are returned once. Lines found next under them follow.
     return "\n".join(found)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 class HangingText(Static):
