@@ -100,14 +100,14 @@ class Notices(_TextLines):
 class QueuedMessages(_TextLines):
     """Messages that were sent and are not in the transcript yet, under a heading that says what happens to them."""
 
-    def show(self, texts: Sequence[str], *, heading: str = "", marked: int = -1) -> None:
-        """Show the start of each text, oldest first, and ✗ beside the one with the index `marked` (-1: none).
+    def show(self, texts: Sequence[str], *, heading: str = "", marked: int | None = None) -> None:
+        """Show the start of each text, oldest first, and ✗ beside the one with the index `marked`.
 
         If there are too many, show the first and the last, or the ones around the marked one.
         """
         self.display = bool(texts)
         lines = [f"{'✗' if at == marked else '❯'} {_first_words(text)}" for at, text in enumerate(texts)]
-        if len(lines) > MAX_QUEUED_LINES and marked >= 0:
+        if len(lines) > MAX_QUEUED_LINES and marked is not None:
             start = max(0, min(marked - 1, len(lines) - MAX_QUEUED_LINES))
             lines = lines[start : start + MAX_QUEUED_LINES]
         elif len(lines) > MAX_QUEUED_LINES:

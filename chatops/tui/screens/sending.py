@@ -101,8 +101,8 @@ class SendingPresenter:
         self._drawing = drawing
         self._run_command = run_command
         self._current: OpenSession | None = None
-        self._marked = -1
-        """The queued message that Delete removes, by the number of newer ones: 0 is the newest, -1 none."""
+        self._newer: int | None = None
+        """How many queued messages are newer than the marked one, which Delete removes; None: none is marked."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
         self._failed = False
@@ -213,7 +213,7 @@ class SendingPresenter:
         Raises ChatopsError if it was not sent. The text is then in the message field again, or in the draft of the
         session if another one is shown now.
         """
-        sending, self._marked = self._current, -1
+        sending, self._newer = self._current, None
         assert sending is not None
         try:
             with self.drafts.until_stored(text) as take_draft:
@@ -287,8 +287,10 @@ class SendingPresenter:
                 await self._remove_marked()
             case "enter":
                 await self._resume_queue()
+            case "shift+down":
+                self._mark_newer()
             case _:
-                self._mark(-1 if key == "shift+down" else 1)
+                self._mark_older()
 
     async def _take_back(self) -> None:
         """Take the newest queued message back into the message field. With none, recall the last message sent."""
@@ -307,31 +309,40 @@ class SendingPresenter:
         else:
             self._composer.recall()
 
-    def _mark(self, by: int) -> None:
-        """Mark an older queued message (1), or a newer one (-1). The first to be marked is the newest."""
-        queued = self._current.session.snapshot().queued if self._current is not None else ()
-        self._marked = max(-1, min(len(queued) - 1, self._marked + by))
+    @property
+    def _queued(self) -> Sequence[str]:
+        return self._current.session.snapshot().queued if self._current is not None else ()
+
+    def _mark_older(self) -> None:
+        """Mark the queued message before the marked one, the newest if none is marked."""
+        if queued := self._queued:
+            self._newer = 0 if self._newer is None else min(self._newer + 1, len(queued) - 1)
+        self.list_sent()
+
+    def _mark_newer(self) -> None:
+        """Mark the queued message after the marked one; none after the newest."""
+        newer = min(self._newer or 0, len(self._queued))
+        self._newer = newer - 1 if newer else None
         self.list_sent()
 
     def unmark(self) -> None:
         """Mark no queued message any more."""
-        self._marked = -1
+        self._newer = None
 
     async def _remove_marked(self) -> None:
         """Remove the marked message from the queue, not from the history. Mark the newest if none is marked."""
-        current = self._current
-        queued = current.session.snapshot().queued if current is not None else ()
+        current, queued, newer = self._current, self._queued, self._newer
         if current is None or not queued:
             return
-        if not 0 <= self._marked < len(queued):
-            self._mark(1)
+        if newer is None or newer >= len(queued):
+            self._mark_older()
             return
-        text, later = queued[-1 - self._marked], self._marked
+        text = queued[-1 - newer]
         session = current.owned("The queue was not changed")
         self._composer.add_history(text)
         current.workspace.user.remember(text)
-        if await session.queue.take(later=later, only=text):
-            self._marked = min(later, len(queued) - 2)
+        if await session.queue.take(later=newer, only=text):
+            self._newer = min(newer, len(queued) - 2) if len(queued) > 1 else None
 
     async def _resume_queue(self) -> None:
         current = self._current
@@ -349,9 +360,9 @@ class SendingPresenter:
             self._composer.queue_offered = bool(snapshot.queued) and not current.follows
             queued, heading = self._listed_queue(current, snapshot)
         if not self._composer.queue_offered or self._composer.text:
-            self._marked = -1
-        marked = len(queued) - 1 - self._marked if 0 <= self._marked < len(queued) else -1
-        heading = _MARKED_HEADING if marked >= 0 else heading
+            self._newer = None
+        marked = len(queued) - 1 - self._newer if self._newer is not None and self._newer < len(queued) else None
+        heading = _MARKED_HEADING if marked is not None else heading
         sent = self._screen.query_one(QueuedMessages)
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
 
