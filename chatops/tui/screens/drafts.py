@@ -30,6 +30,32 @@ class _Key(NamedTuple):
     """True for the draft of a window that follows the session."""
 
 
+class _Stored(NamedTuple):
+    """A draft that is stored."""
+
+    key: _Key
+    text: str | None
+    """None if it is not known, because a commit with it may have failed."""
+
+
+class _Open(NamedTuple):
+    """The session whose draft is typed."""
+
+    user: "UserState"
+    session: "SessionView"
+    followed: bool
+    """True if another process owns it."""
+
+    @property
+    def key(self) -> _Key:
+        """The key of its draft. A session without messages has no id yet."""
+        return _Key(self.session.session_id, self.followed)
+
+    def save(self, key: _Key, text: str) -> None:
+        """Store a draft, which an empty text removes."""
+        self.user.save_draft(key.session_id, followed=key.followed, text=text)
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class _Sent:
     """A message sent and not stored yet."""
@@ -45,15 +71,11 @@ class Drafts:
 
     def __init__(self, composer: Composer) -> None:
         self._composer = composer
-        self._open: tuple[UserState, SessionView] | None = None
-        self._followed = False
-        """True if another process owns the open session."""
+        self._open: _Open | None = None
         self._due = False
         """True while a timer runs that stores the draft."""
-        self._stored_under: _Key | None = None
-        """The key of the stored draft of the open session; None if no draft is stored."""
-        self._stored_text: str | None = ""
-        """The draft that is stored under `_stored_under`; None if that is not known."""
+        self._stored: _Stored | None = None
+        """The stored draft of the open session; None if no draft is stored."""
         self.taking_back = False
         """True while a queued message is on its way into the composer: the store has it as the draft already."""
         self._sending: list[_Sent] = []
@@ -66,14 +88,14 @@ class Drafts:
 
     def show(self, user: "UserState", session: "SessionView", *, followed: bool) -> None:
         """Keep what is typed as the draft of this session from now on. `followed`: another process owns it."""
-        self._open, self._followed = (user, session), followed
+        self._open = _Open(user, session, followed)
 
     def recall(self) -> None:
         """Put stored drafts of the open session before the typed text, except those it already contains."""
-        if self._open is None:
+        if (current := self._open) is None:
             return
-        (user, session), followed = self._open, self._followed
-        session_id, typed = session.session_id, self._composer.full_text
+        user, typed = current.user, self._composer.full_text
+        session_id, followed = current.key
         # The owner gets the draft of a window that has followed the session too.
         drafts_of = (True,) if followed else (False, True)
         stored = [user.draft(session_id, followed=by_follower) for by_follower in drafts_of]
@@ -82,10 +104,10 @@ class Drafts:
         ]
         if texts:
             self._composer.set_text(_join_texts(*texts, typed))
-        self._stored_under, self._stored_text = (_Key(session_id, followed) if any(stored) else None), None
+        self._stored = _Stored(current.key, None) if any(stored) else None
         if not followed and stored[-1]:
             self.keep()
-            user.save_draft(session_id, followed=True, text="")
+            current.save(_Key(session_id, followed=True), "")
 
     def changed(self) -> None:
         """Store the draft soon, after something was typed or deleted."""
@@ -101,41 +123,39 @@ class Drafts:
         message. Both belong into one commit, so that a killed window has the text either sent or typed.
         """
         assert self._open is not None
-        (user, session), followed = self._open, self._followed
-        sent = _Sent(session, text)
+        sent_in, sent = self._open, _Sent(self._open.session, text)
         self._sending.append(sent)
 
         def take_draft() -> "ComposerDraft | None":
             sent.storing = True
-            return self._draft_left(user, session, text, followed=followed)
+            return self._draft_left(sent_in, text)
 
         try:
             yield take_draft
         except BaseException:
             # The store may have the draft with the message or without it.
-            self._stored_text = None
+            self._stored = self._stored._replace(text=None) if self._stored is not None else None
             raise
         finally:
             self._sending.remove(sent)
         self.keep()
 
-    def _draft_left(
-        self, user: "UserState", session: "SessionView", text: str, *, followed: bool
-    ) -> "ComposerDraft | None":
-        """Return the draft of `session` without its sent message `text`; None if none is stored."""
+    def _draft_left(self, sent_in: _Open, text: str) -> "ComposerDraft | None":
+        """Return the draft of a session without its sent message `text`; None if none is stored."""
         from chatops.engine.effects import ComposerDraft
 
-        if self._open is None or session is not self._open[1]:
+        user, key = sent_in.user, sent_in.key
+        if self._open is None or sent_in.session is not self._open.session:
             # The session was left since. What was typed in it is stored.
-            key, kept = _Key(session.session_id, followed), user.draft(session.session_id, followed=followed)
+            kept = user.draft(key.session_id, followed=key.followed)
             rest = _without_sent(text, kept)
             if rest == kept:
                 return None
-        elif self._stored_under is None:
+        elif self._stored is None:
             return None
         else:
-            key, rest = self._stored_under, self._text(session)
-            self._stored_text = rest
+            key, rest = self._stored.key, self._text(sent_in.session)
+            self._stored = _Stored(key, rest)
         return ComposerDraft(setting=user.draft_setting(key.session_id, followed=key.followed), text=rest)
 
     def put_before(self, text: str) -> None:
@@ -146,21 +166,17 @@ class Drafts:
     def keep(self) -> None:
         """Store the current draft. Sent messages are no longer part of it."""
         self._due = False
-        if self._open is None or self.taking_back:
+        if (current := self._open) is None or self.taking_back:
             return
-        user, session = self._open
-        text = self._text(session)
-        before, now = self._stored_under, _Key(session.session_id, self._followed)
-        got_an_id, became_owner = before == ("", False), before == (now.session_id, True)
-        # The owner's draft is left to another owner.
-        if before is not None and before != now and (got_an_id or became_owner):
-            if self._stored_text != "":
-                user.save_draft(before.session_id, followed=before.followed, text="")
-            self._stored_text = None
-        is_stored_like_this = (before, self._stored_text) == (now, text)
-        if (text or before == now) and not is_stored_like_this:
-            user.save_draft(now.session_id, followed=now.followed, text=text)
-        self._stored_under, self._stored_text = (now if text else None), text
+        text, key, before = self._text(current.session), current.key, self._stored
+        # The draft moves if the session has got an id, or is owned here now. The owner's is left to another owner.
+        if before is not None and before.key != key and before.key in (("", False), (key.session_id, True)):
+            if before.text != "":
+                current.save(before.key, "")
+            before = None
+        if before != (key, text) and (text or (before is not None and before.key == key)):
+            current.save(key, text)
+        self._stored = _Stored(key, text) if text else None
 
     def _text(self, session: "SessionView") -> str:
         """Return the draft of the open session: messages sent and not being stored yet, and what is typed."""
