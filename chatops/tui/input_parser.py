@@ -27,6 +27,7 @@ either. The meaning of a whole sequence is still Textual's.
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -94,6 +95,38 @@ class Pasted:
 InputToken = Typed | EscapeSequence | Pasted
 
 
+@frozen_dataclass(kw_only=False)
+class _Held:
+    """The start of a sequence or of the end mark of a paste, until its rest comes."""
+
+    text: str
+    since: float
+
+
+@dataclass(slots=True)
+class _Paste:
+    """A paste with marks that has started and not ended."""
+
+    chunks: list[str]
+    at: float
+    """Time of its last chunk."""
+
+
+@dataclass(slots=True)
+class _Flood:
+    """Text that counts as a paste or as keys once there is silence."""
+
+    chunks: list[str]
+    at: float
+    """Time of its last chunk that is no mouse movement."""
+    after_paste: bool
+    """True if it followed the end of a paste directly.
+
+    It may be keys. It may also be the rest of a paste that contains an end mark itself; then the real end mark is still
+    to come, at once.
+    """
+
+
 class InputParser:
     """The input parser. `now` is monotonic seconds and must never decrease."""
 
@@ -107,24 +140,11 @@ class InputParser:
         """
         self._max_lines = _FLOOD_LINES_MARKED if marks_pastes else _FLOOD_LINES
         self._alt_acts = alt_acts
-        self._held = ""
-        """The start of a sequence or of the end mark of a paste, until its rest comes."""
-        self._held_since = 0.0
-        self._paste: list[str] | None = None
-        """The chunks of a paste that has started and not ended."""
-        self._paste_at = 0.0
-        self._flood: list[str] = []
-        self._flood_at = 0.0
-        self._flood_after_paste = False
-        """True if the flood followed the end of a paste directly.
-
-        It may be keys. It may also be the rest of a paste that contains an end mark itself; then the real end mark is
-        still to come, at once.
-        """
-        self._after_escape = False
-        """True if the Esc key was the last result. The next text may be the rest of a late sequence."""
-        self._rest_of_answer: str | None = None
-        """Pattern of the rest of an answer whose start was dropped, with which the next text may begin; else None."""
+        self._held: _Held | None = None
+        self._paste: _Paste | None = None
+        self._flood: _Flood | None = None
+        self._late_rest: str | None = None
+        """Pattern of the rest of a sequence that was given up, with which the next text may begin. It is dropped."""
 
     @property
     def marks_pastes(self) -> bool:
@@ -134,60 +154,54 @@ class InputParser:
     @property
     def waits(self) -> bool:
         """True if text is held back that `flush` may return later."""
-        return bool(self._held or self._flood)
+        return self._held is not None or self._flood is not None
 
     def feed(self, text: str, now: float) -> list[InputToken]:
         """Parse `text` together with what was held back. Return the complete tokens."""
         found: list[InputToken] = []
-        if self._flood and now - self._flood_at < FLOOD_PAUSE_S:
+        if (flood := self._flood) is not None and now - flood.at < FLOOD_PAUSE_S:
             if PASTE_BEGIN not in text:
-                self._flood.append(text)
-                if not self._flood_after_paste or _SEQUENCE.sub("", text):
+                flood.chunks.append(text)
+                if not flood.after_paste or _SEQUENCE.sub("", text):
                     # Mouse movement must not delay the keys.
-                    self._flood_at = now
+                    flood.at = now
                 return []
-            if self._flood_after_paste:
+            if flood.after_paste:
                 # Nothing can have been typed between two pastes in the same instant.
                 before, begin, text = text.partition(PASTE_BEGIN)
-                self._flood.append(before)
-                self._flood_after_paste = False
+                flood.chunks.append(before)
+                flood.after_paste = False
                 text = begin + text
         self._end_flood(found, now)
-        if self._paste is None and self._held == ESCAPE and self._is_next_key(text, now - self._held_since):
-            found.append(Typed(ESCAPE))
-            self._held = ""
-        text, self._held = self._held + text, ""
+        held = self._held
+        if held is not None and self._paste is None and held.text == ESCAPE:
+            if self._is_next_key(text, now - held.since):
+                found.append(Typed(ESCAPE))
+                held = None
+        text, self._held = (held.text if held is not None else "") + text, None
         while text:
             if self._paste is not None:
-                text = self._parse_paste(text, found, now)
-                if self._paste is None:
-                    between, begin, text = text.partition(PASTE_BEGIN)
-                    self._flood, self._flood_at, self._flood_after_paste = [between], now, not begin
-                    if begin:
-                        self._end_flood(found, now)
-                        self._paste, self._paste_at = [], now
+                text = self._parse_paste(self._paste, text, found, now)
                 continue
             typed, begin, text = text.partition(PASTE_BEGIN)
             self._parse_typed(typed, found, now)
             if begin:
                 # An unfinished sequence before the paste is dropped.
-                self._held, self._paste, self._paste_at = "", [], now
+                self._held, self._paste = None, _Paste([], now)
                 self._max_lines = _FLOOD_LINES_MARKED
         return found
 
     def flush(self, now: float) -> list[InputToken]:
         """Return held-back text that will not be completed any more. Call it from time to time while `waits`."""
         found: list[InputToken] = []
-        if self._flood and now - self._flood_at >= FLOOD_PAUSE_S:
+        if self._flood is not None and now - self._flood.at >= FLOOD_PAUSE_S:
             self._end_flood(found, now)
-        patience = ESCAPE_S if self._held == ESCAPE else HOLD_SEQUENCE_S
-        if self._held and self._paste is None and now - self._held_since >= patience:
-            self._after_escape = self._held == ESCAPE
-            if re.match(_ANSWER_START, self._held):
-                self._rest_of_answer = _ANSWER_END if self._held.endswith(ESCAPE) else _ANSWER_REST
-            else:
-                found.append(Typed(self._held))
-            self._held = ""
+        if (held := self._held) is None or self._paste is not None:
+            return found
+        if now - held.since >= (ESCAPE_S if held.text == ESCAPE else HOLD_SEQUENCE_S):
+            self._held, self._late_rest = None, _rest_pattern(held.text)
+            if self._late_rest is None or held.text == ESCAPE:
+                found.append(Typed(held.text))
         return found
 
     def _is_next_key(self, text: str, gap: float) -> bool:
@@ -196,28 +210,29 @@ class InputParser:
             return text in ("P", "_") or not re.match(_MAY_CONTINUE, text)
         return not re.match(_MAY_CONTINUE, text) and not self._alt_acts(text[0])
 
-    def _parse_paste(self, text: str, found: list[InputToken], now: float) -> str:
-        """Consume the paste's part of `text` and return the rest."""
-        assert self._paste is not None
+    def _parse_paste(self, paste: _Paste, text: str, found: list[InputToken], now: float) -> str:
+        """Consume the paste's part of `text`, and what follows its end. Return the rest."""
         body, end, after = text.partition(PASTE_END)
-        if text == _INTERRUPT and now - self._paste_at >= FLOOD_PAUSE_S:
+        if text == _INTERRUPT and now - paste.at >= FLOOD_PAUSE_S:
             # ctrl+c ends the paste of a terminal that sends no end mark, so that the keyboard stays usable. Without
             # silence before it, it is a character of the paste.
             end, body = PASTE_END, ""
-        self._paste_at = now
-        if end:
-            found.append(Pasted("".join([*self._paste, body])))
-            self._paste = None
-            return after
-        kept = max((size for size in range(1, len(PASTE_END)) if body.endswith(PASTE_END[:size])), default=0)
-        self._paste.append(body[: len(body) - kept])
-        self._held = body[len(body) - kept :]
-        return ""
+        paste.at = now
+        if not end:
+            kept = max((size for size in range(1, len(PASTE_END)) if body.endswith(PASTE_END[:size])), default=0)
+            paste.chunks.append(body[: len(body) - kept])
+            self._held = _Held(body[len(body) - kept :], now) if kept else None
+            return ""
+        found.append(Pasted("".join([*paste.chunks, body])))
+        between, begin, rest = after.partition(PASTE_BEGIN)
+        self._paste, self._flood = None, _Flood([between], now, after_paste=not begin)
+        if begin:
+            self._end_flood(found, now)
+            self._paste = _Paste([], now)
+        return rest
 
     def _parse_typed(self, text: str, found: list[InputToken], now: float) -> None:
-        if self._after_escape and (late := re.match(_MOUSE_REST, text)):
-            text = text[late.end() :]
-        if self._rest_of_answer is not None and (late := re.match(self._rest_of_answer, text)):
+        if self._late_rest is not None and (late := re.match(self._late_rest, text)):
             text = text[late.end() :]
         if _PASTE_MARKS_ON.search(text):
             self._max_lines = _FLOOD_LINES_MARKED
@@ -225,24 +240,33 @@ class InputParser:
         text = _UNFINISHED_SEQUENCE.sub("", text)
         if not text:
             return
-        self._after_escape, self._rest_of_answer = False, None
+        self._late_rest = None
         plain = _SEQUENCE.sub("", text)
         if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= self._max_lines:
-            self._flood.append(text)
-            self._flood_at = now
+            self._add_to_flood(text, now)
             return
         if cut := _CUT_SHORT.search(text):
-            self._held, self._held_since = cut[0], now
+            self._held = _Held(cut[0], now)
             text = text[: cut.start()]
         found += self._tokens(text)
 
+    def _add_to_flood(self, text: str, now: float) -> None:
+        if self._flood is None:
+            self._flood = _Flood([], now, after_paste=False)
+        self._flood.chunks.append(text)
+        self._flood.at = now
+
+    def _take_flood(self) -> str:
+        flood, self._flood = self._flood, None
+        return "".join(flood.chunks) if flood is not None else ""
+
     def _end_flood(self, found: list[InputToken], now: float) -> None:
-        text, self._flood = "".join(self._flood), []
-        was_keys, self._flood_after_paste = self._flood_after_paste and PASTE_END not in text, False
-        if was_keys:
+        may_be_keys = self._flood is not None and self._flood.after_paste
+        text = self._take_flood()
+        if may_be_keys and PASTE_END not in text:
             self._parse_typed(text, found, now)
             # Too much to have been typed. It has waited for silence already, and newer input must not come before it.
-            text, self._flood = "".join(self._flood), []
+            text = self._take_flood()
         if text := _SEQUENCE.sub("", text):
             found.append(Pasted(text))
 
@@ -265,3 +289,12 @@ class InputParser:
             yield Typed(ESCAPE + first if alt else ESCAPE)
             if after := rest if alt else first + rest:
                 yield Typed(after)
+
+
+def _rest_pattern(start: str) -> str | None:
+    """Return the pattern of what may still come of a sequence with this start; None for a start of no known rest."""
+    if start == ESCAPE:
+        return _MOUSE_REST
+    if not re.match(_ANSWER_START, start):
+        return None
+    return _ANSWER_END if start.endswith(ESCAPE) else _ANSWER_REST
