@@ -16,7 +16,8 @@ from chatops.domain.events import PendingCall
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import ENGINE_CALLS, shown_verb
-from chatops.runtime.call_sheet import Weight, asked_by, call_sheet
+from chatops.runtime.call_facts import Weight, asked_by
+from chatops.runtime.call_sheet import call_sheet
 
 LONGEST_LINE = 120
 """Characters of a call that is asked about in an editor: a longer one may be cut there."""

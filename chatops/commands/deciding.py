@@ -16,7 +16,7 @@ from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
 from chatops.headless.screen import screen, when
-from chatops.runtime.call_sheet import asked_by
+from chatops.runtime.call_facts import asked_by
 from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow

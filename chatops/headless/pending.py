@@ -10,7 +10,8 @@ from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CONTAINED_APPLY, Interruption, is_undo
 from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value, fields_json
-from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, asked_by, budget_question, call_sheet
+from chatops.runtime.call_facts import Fact, Form, asked_by
+from chatops.runtime.call_sheet import CallSheet, OfferKey, budget_question, call_sheet
 
 MAX_BEGINNING = 100
 """Maximum number of characters of the arguments in a one-line mention."""

@@ -16,7 +16,8 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, session_of
 from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
-from chatops.runtime.call_sheet import asked_by, call_sheet, subject_line
+from chatops.runtime.call_facts import asked_by
+from chatops.runtime.call_sheet import call_sheet, subject_line
 from chatops.runtime.descriptions import describe_time
 from chatops.runtime.services import changes
 from chatops.serve.pages import CallPage, call_page

@@ -21,7 +21,8 @@ from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
 from chatops.headless.pending import scope
-from chatops.runtime.call_sheet import Fact, Form, Weight, call_sheet, command_lines, question, reading_order
+from chatops.runtime.call_facts import Fact, Form, Weight, command_lines
+from chatops.runtime.call_sheet import call_sheet, question, reading_order
 
 if TYPE_CHECKING:
     from chatops.contained.text import ContainedReview

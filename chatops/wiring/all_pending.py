@@ -17,7 +17,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import CONTAINED_APPLY
-from chatops.runtime.call_sheet import Fact, Form, Weight
+from chatops.runtime.call_facts import Fact, Form, Weight
 from chatops.runtime.descriptions import describe_time, find_decision
 from chatops.runtime.services import changes
 from chatops.store.base import CALLS, DecisionRow, PendingCallRow

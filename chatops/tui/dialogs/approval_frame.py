@@ -15,18 +15,8 @@ from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.events import PendingCall
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
-from chatops.runtime.call_sheet import (
-    CallSheet,
-    Fact,
-    Form,
-    Weight,
-    asked_by,
-    call_sheet,
-    command_lines,
-    question,
-    reading_order,
-    subject_line,
-)
+from chatops.runtime.call_facts import Fact, Form, Weight, asked_by, command_lines
+from chatops.runtime.call_sheet import CallSheet, call_sheet, question, reading_order, subject_line
 from chatops.tui.dialogs.approval_list import ApprovalList
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import FOREIGN, Description, DiffRows, Row, RowTone, Span, line

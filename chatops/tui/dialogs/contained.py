@@ -22,7 +22,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
-from chatops.runtime.call_sheet import asked_by
+from chatops.runtime.call_facts import asked_by
 from chatops.runtime.descriptions import UNKNOWN_NOTE, denial_sentence
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame

@@ -22,7 +22,8 @@ from chatops.domain.tools import CallFacts, DelegationFacts, Interruption, Proce
 from chatops.headless.pending import describe as printed
 from chatops.headless.pending import describe_json, next_steps
 from chatops.headless.screen import Screen
-from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
+from chatops.runtime.call_facts import Form, Weight
+from chatops.runtime.call_sheet import CallSheet, call_sheet
 from chatops.serve.desk import ShownCall
 from chatops.serve.logins import Login
 from chatops.serve.pages import call_page
