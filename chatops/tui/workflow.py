@@ -16,7 +16,7 @@ from textual.message import Message
 
 from chatops.domain.events import TurnStatus
 from chatops.domain.wording import as_fields, plural
-from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
+from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, WorkflowState
 from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView
 from chatops.policy.workflow import CommandGate, StepSpec
 from chatops.tui.keys import key_of
@@ -28,12 +28,19 @@ from chatops.tui.transcript.lines import one_line
 
 _LONGEST_REASON = 400
 """Characters of a reason, so that a long one does not cost time at each drawing. Only some lines of it are shown."""
+_MAX_PROBLEM_LINES = 3
+_INDENT = "    "
+"""Before what belongs to a step."""
 MIN_WIDTH_BESIDE, MIN_HEIGHT_BESIDE = 118, 22
 """From this window size on, the panel is beside the transcript."""
 SIDE_WIDTH = 42
 """Columns of the panel beside the transcript, as in its CSS."""
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
 """Below this window size, the panel folds to one line by itself."""
+_PADDING, _SIDE_BORDER = 2, 1
+"""Columns that the panel's CSS takes from its text: in all shapes, and beside the transcript."""
+_TOKENS_WIDTH, _TIME_WIDTH = 7, 8
+"""Columns at the right end of a step's line: tokens such as ``123.4k``, a time such as ``1:02:03``, a blank before."""
 _MUTED, _STRONG = "$text-muted", "bold"
 _MARKS = {
     StepMark.WAITING: (UNICODE.dot, _MUTED),
@@ -143,12 +150,15 @@ class WorkflowPanel(ErrorBoundary, Moving):
         if not self.is_attached:
             return
         view, size = self._look(), self.app.size
-        over, self._working = view.at is None, view.working
-        if over and not self._over:
+        self._working = view.working
+        is_over = view.at is None
+        if is_over and not self._over:
+            # Only now, so that the user can open the panel again.
             self._opened = False
-        self._over, shape = over, self.shape
+        self._over = is_over
+        shape = self.shape  # Depends on `_opened`.
         self.set_class(shape is PanelShape.BESIDE, "-beside")
-        width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
+        width = (SIDE_WIDTH - _SIDE_BORDER if shape is PanelShape.BESIDE else size.width) - _PADDING
         lines = _panel_lines(view, shape, width=width, height=size.height)
         if lines != self._lines:
             taller = len(lines) != len(self._lines)
@@ -186,17 +196,20 @@ def _panel_lines(view: RunView, shape: PanelShape, *, width: int, height: int) -
 
 def folded_line(view: RunView, *, width: int) -> Content:
     """Return one line: the current step, and as much of its state as fits."""
-    step = view.steps[view.at] if view.at is not None else None
-    parts = [view.word] if step is None or view.problem or view.mark is not StepMark.RUNNING else []
-    if step is not None:
-        parts.insert(0, f"{step.number}/{len(view.steps)} {one_line(step.name)}")
+    if view.at is None:
+        parts = [view.word]
+    else:
+        step = view.steps[view.at]
+        parts = [f"{step.number}/{len(view.steps)} {one_line(step.name)}"]
+        # That a step runs is said by the sign and by its progress.
+        parts += [view.word] if view.problem or view.mark is not StepMark.RUNNING else []
         parts += _progress_words(step)
         parts += [_validation_counts(step)] if step.validations else []
     parts += [f"{count(view.tokens)} tokens"] if view.tokens is not None else []
     sign, style = _MARKS[view.mark]
     head = Content.styled(f"{sign} {one_line(view.workflow)} ", style)
     end = clock(view.seconds)
-    room = width - head.cell_length - cell_len(end) - 2
+    room = width - head.cell_length - cell_len(f"  {end}")
     while len(parts) > 1 and cell_len(_join_parts(parts)) > room:
         parts.pop()
     return _spread_line(head + _cut_line(Content(_join_parts(parts)), width=max(0, room)), end, width=width)
@@ -218,7 +231,7 @@ def above(view: RunView, *, width: int, height: int) -> list[PanelLine]:
         (view.word, _STYLES[view.mark]),
         (f"{at}{tokens} · {clock(view.seconds)}", _MUTED),
     )
-    hint = next((hint for hint in _hints() if cell_len(hint) <= width - head.cell_length - 3), "")
+    hint = next((hint for hint in _hints() if head.cell_length + cell_len(f"   {hint}") <= width), "")
     lines = [PanelLine(_spread_line(head, hint, width=width)), *_problem_words(view, width=width)]
     steps = [_above_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
     return [*lines, *_steps_in(steps, view, room=height - len(lines), width=width)]
@@ -233,11 +246,12 @@ def beside(view: RunView, *, width: int, height: int) -> list[PanelLine]:
         *_problem_words(view, width=width),
         PanelLine(Content("")),
     ]
-    steps = [_beside_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
-    lines += _steps_in(steps, view, room=height - len(lines) - 2, width=width)
     full_hint, _ = _hints()
-    lines += [PanelLine(Content("")), PanelLine(Content.styled(full_hint, _MUTED))]
-    return [PanelLine(_cut_line(line.text, width=width), line.step) for line in lines]
+    foot = [PanelLine(Content("")), PanelLine(Content.styled(full_hint, _MUTED))]
+    steps = [_beside_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
+    lines += _steps_in(steps, view, room=height - len(lines) - len(foot), width=width)
+    # The lines of steps are cut already. Those above and below them may be too long.
+    return [PanelLine(_cut_line(line.text, width=width), line.step) for line in [*lines, *foot]]
 
 
 def clock(seconds: float) -> str:
@@ -272,12 +286,11 @@ def _above_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
     title = _step_title(step, here=here) + Content.styled(f"  {facts}" if facts else "", _MUTED)
     tokens = count(step.tokens) if step.tokens is not None else ""
     time = clock(step.seconds) if step.seconds is not None else ""
-    right = f"{tokens:>7}{time:>8}" if tokens or time else ""
-    lines = [
-        Content("  ").join((Content.styled(f"    {label}", _MUTED), *map(_check_words, checks)))
-        for label, checks in (("validations", step.validations), ("gates", step.gates))
-        if here and checks
-    ]
+    right = f"{tokens:>{_TOKENS_WIDTH}}{time:>{_TIME_WIDTH}}" if tokens or time else ""
+    lines = []
+    for label, checks in (("validations", step.validations), ("gates", step.gates)):
+        if here and checks:
+            lines.append(Content("  ").join([Content.styled(_INDENT + label, _MUTED), *map(_check_words, checks)]))
     lines += _reason_lines(step, width=width, most=1)
     return [
         PanelLine(_spread_line(title, right, width=width), step.number - 1),
@@ -289,10 +302,10 @@ def _beside_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
     time = clock(step.seconds) if step.seconds is not None else ""
     facts = [_join_parts([*_attempt_words(step), *(_progress_words(step) if here else ())])]
     facts += [f"{count(step.tokens)} tokens"] if here and step.tokens is not None else []
-    lines = [Content.styled(f"    {fact}", _MUTED) for fact in facts if fact]
+    lines = [Content.styled(_INDENT + fact, _MUTED) for fact in facts if fact]
     if here:
-        lines += [Content.assemble("    ", _check_words(check)) for check in step.validations]
-        lines += [Content.assemble("    ", _check_words(check, label="gate ")) for check in step.gates]
+        lines += [Content.assemble(_INDENT, _check_words(check)) for check in step.validations]
+        lines += [Content.assemble(_INDENT, _check_words(check, label="gate ")) for check in step.gates]
     lines += _reason_lines(step, width=width, most=4)
     return [
         PanelLine(_spread_line(_step_title(step, here=here), time, width=width), step.number - 1),
@@ -310,12 +323,14 @@ def _step_title(step: StepView, *, here: bool) -> Content:
 def _attempt_words(step: StepView) -> list[str]:
     if step.attempt < 2:
         return []
+    # The user may ask for attempts beyond the maximum.
     return [f"attempt {step.attempt}" + (f" of {step.attempts}" if step.attempt <= step.attempts else "")]
 
 
 def _progress_words(step: StepView) -> list[str]:
     if not step.iteration:
         return []
+    # After the last iteration comes a call without tools, in which the model has to answer.
     return ["closing call" if step.closing else f"iteration {step.iteration}/{step.iterations}"]
 
 
@@ -330,10 +345,10 @@ def _reason_lines(step: StepView, *, width: int, most: int) -> list[Content]:
         return []
     style = _STYLES[step.mark] if step.mark is StepMark.FAILED else _MUTED
     text = one_line(step.refusal[:_LONGEST_REASON])
-    parts = textwrap.wrap(text, max(1, width - 4)) or [""]
+    parts = textwrap.wrap(text, max(1, width - len(_INDENT))) or [""]
     if len(parts) > most:
         parts = [*parts[: most - 1], f"{parts[most - 1]} {UNICODE.ellipsis}"]
-    return [Content.styled(f"    {part}", style) for part in parts]
+    return [Content.styled(_INDENT + part, style) for part in parts]
 
 
 def _check_words(check: StepCheck, label: str = "") -> Content:
@@ -349,7 +364,7 @@ def _problem_words(view: RunView, *, width: int) -> list[PanelLine]:
     if not view.problem:
         return []
     parts = textwrap.wrap(one_line(f"{view.problem} R tries again."), max(1, width))
-    return [PanelLine(Content.styled(part, "$text-error")) for part in parts[:3]]
+    return [PanelLine(Content.styled(part, "$text-error")) for part in parts[:_MAX_PROBLEM_LINES]]
 
 
 def _join_parts(parts: Sequence[str]) -> str:
@@ -358,7 +373,8 @@ def _join_parts(parts: Sequence[str]) -> str:
 
 def _spread_line(left: Content, right: str, *, width: int) -> Content:
     """Return a line with `left`, cut if needed, and `right` at its end. With too little room, `right` is omitted."""
-    room = width - cell_len(right) - 1
+    room = width - cell_len(f" {right}")
+    # `left` keeps two thirds of the line, if it needs so much.
     if not right or room < min(width * 2 // 3, left.cell_length):
         return _cut_line(left, width=width)
     left = _cut_line(left, width=room)
@@ -369,7 +385,9 @@ def _cut_line(line: Content, *, width: int) -> Content:
     """Return the line in `width` cells, with an ellipsis if it was cut."""
     if line.cell_length <= width:
         return line
-    return line.truncate(line.truncate(max(0, width - 1)).rstrip().cell_length + 1, ellipsis=True)
+    kept = line.truncate(max(0, width - cell_len(UNICODE.ellipsis))).rstrip()
+    # Cut from the whole line, so that the ellipsis has the style of what it stands for.
+    return line.truncate(kept.cell_length + cell_len(UNICODE.ellipsis), ellipsis=True)
 
 
 def step_text(run: WorkflowState, view: StepView) -> str:
@@ -399,10 +417,7 @@ def _step_output(run: WorkflowState, index: int) -> str:
     phase = run.phase
     if isinstance(phase, AwaitingReview | CheckingGate) and phase.step == index:
         return phase.answer
-    accepted = next((output.text for output in run.outputs if output.step == index), "")
-    if not accepted and isinstance(phase, RunFinished) and index == len(run.spec.steps) - 1:
-        return phase.answer
-    return accepted
+    return next((output.text for output in run.outputs if output.step == index), "")
 
 
 def _fact_lines(spec: StepSpec) -> Iterator[str]:

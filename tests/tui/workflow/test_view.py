@@ -320,6 +320,18 @@ def test_the_output_of_a_step_is_readable_and_all_its_attempts_are_told() -> Non
     assert "gates:       tidy (pattern), tests (pytest -q)" in shown
 
 
+def test_a_skipped_last_step_has_no_output_although_the_run_has_an_answer() -> None:
+    asks = step("tell", on_fail=OnFail.ASK, max_attempts=1, may_skip=True)
+    played = Played(flow(step("discover"), asks)).begin()
+    played.answers("a db")
+    played.gives_up("no key")
+    played.reviews(Skip())
+    assert seen(played).word == "answered"
+    first, last = (step_text(played.state, one) for one in seen(played).steps)
+    assert "a db" in first
+    assert "Output" not in last
+
+
 def test_what_is_no_json_is_shown_as_it_is() -> None:
     assert readable("{oops") == "{oops"
     assert readable('"text"') == '"text"'
