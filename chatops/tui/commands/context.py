@@ -16,7 +16,7 @@ from chatops.runtime.session import owned
 from chatops.tui.commands.replies import Choose, Context, EditText, Notify, Replies, ShowText
 from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker
-from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.question import LateText, Question
 from chatops.tui.dialogs.text import Share
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
@@ -134,6 +134,7 @@ async def compact(context: Context, argument: str) -> Replies:
         await owned(then.session, _NOT_COMPACTED).actions.compact(replace(summaries[-1], text=text))
         return ()
 
+    waiting = "The model writes a summary. You see it before it counts."
     question = Question(
         "Compact the session",
         explain=_EXPLAIN_COMPACT,
@@ -141,9 +142,7 @@ async def compact(context: Context, argument: str) -> Replies:
         check=_check_summary,
         done="compacts",
         lines=True,
-        load=load,
-        waiting="The model writes a summary. You see it before it counts.",
-        received=lambda: tokens(sum(sizes)),
+        late=LateText(load=load, waiting=waiting, received=lambda: tokens(sum(sizes))),
     )
     return (Choose(question, taken),)
 

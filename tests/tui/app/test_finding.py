@@ -14,7 +14,7 @@ from chatops.domain.messages import AssistantMessage, Message, Usage, UserMessag
 from chatops.domain.tools import Outcome
 from chatops.tui.commands.cost import cost_text
 from chatops.tui.dialogs.choices import SessionPicker
-from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.question import LateText, Question
 from chatops.tui.notice import program
 from chatops.tui.transcript.blocks import CardStatus, EndDetails, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
@@ -429,9 +429,8 @@ async def test_a_summary_that_is_written_has_the_moving_sign_and_counts_its_toke
         return ""
 
     async with stage() as running:
-        question = Question[str](
-            "Compact", explain="", text="", check=str, done="", load=load, waiting="Wait.", received=lambda: 12
-        )
+        late = LateText(load=load, waiting="Wait.", received=lambda: 12)
+        question = Question[str]("Compact", explain="", text="", check=str, done="", lines=True, late=late)
         running.app.push_screen(question)
         shown = re.compile("(⠋|⠙|⠹|⠸|⠼|⠴|⠦|⠧|⠇|⠏) Wait. \\d+ s · 12 tokens")
         await until(lambda: shown.search(running.text))
