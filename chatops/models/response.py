@@ -2,18 +2,21 @@
 
 Theory of operation
 
-Why not the SDK's parser. It reports success for eight responses that are broken: a web page, an
-error object and a whole completion in place of a stream (no chunks, no error), an end without a finish reason, with and
-without a tool call cut in the middle of its arguments, an `error` event of another shape, a byte order mark before the
-first event (which is then lost), and a finish reason that stays null. It also builds a model object for each chunk,
-about 88 µs; reading the bytes with `SseReader` and `pydantic_core` takes 11 µs. So the SDK connects, authenticates and
-sends, and this module reads the bytes.
+Why not the SDK's parser. It reports success for responses that are broken:
+
+- a web page, an error object or a whole completion in place of a stream (no chunks, no error)
+- an end without a finish reason, also one inside the arguments of a tool call; a finish reason that stays null
+- an `error` event of another shape
+- a byte order mark before the first event, which is then lost
+
+It also builds a model object for each chunk, about 88 µs; reading the bytes with `SseReader` and `pydantic_core` takes
+11 µs. So the SDK connects, authenticates and sends, and this module reads the bytes.
 
 A `ResponseReader` reads the response of one attempt. `events` takes bytes from a `ByteFeed` and yields text and
 reasoning as soon as they are certain, and `Waiting` while nothing comes. `close` must follow in any case: it returns
-the text that was held back and sets `failure`. If that is None, `reply` is the complete reply.
+the text that was held back and sets `failure`. If that is None, `reply` returns the complete reply.
 
-States of the body:
+Forms of the body (`_Form`):
 
 - Undecided until its first visible character. Content types are not trusted.
 - Whole, if that character is `{`, `[` or `<`. The body is collected up to `BODY_LIMIT` and read at its end: a reply, an
@@ -48,6 +51,7 @@ reply that repeats one short text endlessly is stopped, and its beginning is kep
 import math
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Callable
+from enum import Enum, auto
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
@@ -84,6 +88,14 @@ DONE = b"[DONE]"
 """Data of the event that ends a stream."""
 
 
+class _Form(Enum):
+    """Form of a body, see above."""
+
+    UNDECIDED = auto()
+    WHOLE = auto()
+    STREAM = auto()
+
+
 @frozen_dataclass
 class Pace:
     """Seconds between two `Waiting` events, and before the second attempt. Tests set them low."""
@@ -111,14 +123,12 @@ class ResponseReader:
         self._endpoint = endpoint
         self._timeouts = timeouts
         self._pace = pace
+        self._form = _Form.UNDECIDED
+        self._body = bytearray()
+        """The body so far; empty if it is a stream, whose bytes go to `_reader` at once."""
         self._reader = SseReader()
-        self._undecided = b""
-        """The white space before the first visible character of the body."""
-        self._is_stream = False
-        self._whole: list[bytes] | None = None
-        """The body so far if it is not an event stream; None if it is one or that is not known yet."""
-        self._whole_size = 0
         self._saw_data = False
+        """True once an event of a stream had data."""
         self._done = False
         """True once the reply has ended, by `[DONE]` or as one whole object."""
         self._sent = False
@@ -172,7 +182,10 @@ class ResponseReader:
     def _read(self, data: bytes | None) -> list[Chunk]:
         """Read a part of the body, or its end (None), and return its chunks. Set `failure` if the reply must stop."""
         try:
-            self._read_part(data)
+            if data is None:
+                self._read_end()
+            else:
+                self._read_part(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
             self.failure = self._broken_failure(
                 f"{self._endpoint.host} sent more than the largest reply that is accepted; it was stopped."
@@ -188,46 +201,34 @@ class ResponseReader:
             self.failure = self._length_failure()
         return chunks
 
-    def _read_part(self, data: bytes | None) -> None:
-        if data is not None and not self._is_stream and self._whole is None:
-            data = self._decide_form(data)
-        if self._whole is None:
-            self._read_stream(data)
-        elif data is None:
-            self._read_whole(b"".join(self._whole))
-        else:
-            self._whole.append(data)
-            self._whole_size += len(data)
-            self._last_sign = loop_time()
-            if self._whole_size > BODY_LIMIT:
-                raise EventTooLargeError
-
-    def _read_stream(self, data: bytes | None) -> None:
-        """Read a part of an event stream, or its end (None). A body without visible characters is one, too."""
-        events = self._reader.feed(self._undecided if data is None else data)
-        if data is None:
-            events += self._reader.close()
+    def _read_part(self, data: bytes) -> None:
         self._last_sign = loop_time()
+        if self._form is _Form.STREAM:
+            self._read_events(self._reader.feed(data))
+            return
+        self._body += data
+        if len(self._body) > BODY_LIMIT:
+            raise EventTooLargeError
+        if self._form is _Form.UNDECIDED and (begin := self._body.removeprefix(BOM_UTF8).lstrip()[:1]):
+            if begin in b"{[<":
+                self._form = _Form.WHOLE
+            else:
+                self._form = _Form.STREAM
+                data, self._body = bytes(self._body), bytearray()
+                self._read_events(self._reader.feed(data))
+
+    def _read_end(self) -> None:
+        if self._form is _Form.WHOLE:
+            self._read_whole(bytes(self._body))
+        else:
+            # An undecided body is white space alone, and as good as an empty stream.
+            self._read_events(self._reader.close())
+
+    def _read_events(self, events: list[ServerEvent]) -> None:
         for event in events:
             if self._is_over():
                 return
             self._read_event(event)
-
-    def _decide_form(self, data: bytes) -> bytes:
-        """Decide by the first visible byte if the body is an event stream: content types are often wrong.
-
-        Return the bytes to read now: none while only white space has come.
-        """
-        self._undecided += data
-        begin = self._undecided.removeprefix(BOM_UTF8).lstrip()
-        if not begin:
-            return b""
-        data, self._undecided = self._undecided, b""
-        if begin[:1] in b"{[<":
-            self._whole = []
-        else:
-            self._is_stream = True
-        return data
 
     def _read_event(self, event: ServerEvent) -> None:
         data = event.data.strip()
@@ -261,7 +262,7 @@ class ResponseReader:
         value = as_object(parse(body.removeprefix(BOM_UTF8)))
         if value.get("choices"):
             self._last_data = loop_time()
-            self.assembler.add_whole(value)
+            self.assembler.add_whole(value)  # It has a finish reason then, "stop" if the server gave none.
             self._done = True
             return
         error = error_of_object(value)
