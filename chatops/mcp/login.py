@@ -58,14 +58,21 @@ _MAX_REQUEST = 16_384
 _MAX_URL = 8_000
 """Characters of the address that the user has to open."""
 _NOT_IN_A_TOKEN = re.compile(r'[\s"\\{}\[\],]')
-"""Characters that no token has (RFC 6750). Rows of the session store have them, and hiding them would break a row."""
+"""Characters that no token has (RFC 6750). A key with one could also be a part of JSON, which hiding it would break."""
+_LONG_AGO = 1.0
+"""A Unix time at which a token ends, for the SDK to renew it now. It takes 0 for "not known"."""
+_Answers = asyncio.Queue[dict[str, str]]
+"""The parameters of each answer that the browser has sent."""
 _CALLBACK = "/callback"
 _VERSION_HEADER = "mcp-protocol-version"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
 
 
 class LoginError(httpx2.RequestError):
-    """Raised for a request that lacks a login which the server accepts, or whose login cannot be renewed now."""
+    """Raised for a request that lacks a login which the server accepts, or whose login cannot be renewed now.
+
+    An error of the HTTP client, because it is raised inside of its requests, where the SDK expects no other.
+    """
 
 
 class StoredLogin(BaseModel):
@@ -123,22 +130,24 @@ class StoredAuth(httpx2.Auth):
         Raises LoginError.
         """
         try:
-            for last in (False, True):
-                if self._stored.tokens.refresh_token and time.time() > (self._stored.expires_at or math.inf):
-                    await self._renew()
-                request.headers["authorization"] = f"Bearer {self._stored.tokens.access_token}"
-                response = yield request
-                if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                    return
-                if response.status_code == HTTPStatus.FORBIDDEN:
-                    raise LoginError(self._needs_login)
-                if last or not self._stored.tokens.refresh_token:
-                    raise LoginError(self._has_ended)
+            if self._stored.tokens.refresh_token and time.time() > (self._stored.expires_at or math.inf):
                 await self._renew()
+            response = yield self._with_token(request)
+            if response.status_code == HTTPStatus.UNAUTHORIZED and self._stored.tokens.refresh_token:
+                await self._renew()
+                response = yield self._with_token(request)
+            if response.status_code == HTTPStatus.UNAUTHORIZED:
+                raise LoginError(self._has_ended)
+            if response.status_code == HTTPStatus.FORBIDDEN:
+                raise LoginError(self._needs_login)
         except LoginError as error:
             # The SDK keeps it to itself, and only ends the connection.
             self._lost.reason = str(error)
             raise
+
+    def _with_token(self, request: httpx2.Request) -> httpx2.Request:
+        request.headers["authorization"] = f"Bearer {self._stored.tokens.access_token}"
+        return request
 
     async def settle(self) -> None:
         """Wait until no renewal runs: one that is cut off would lose the login."""
@@ -148,6 +157,7 @@ class StoredAuth(httpx2.Auth):
     async def _renew(self) -> None:
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._renew_alone(), name=f"login of {self._spec.name}")
+            # Asks for an error that no one waits for any more: asyncio would log it.
             self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._renewal)
 
@@ -171,12 +181,12 @@ class StoredAuth(httpx2.Auth):
 
     async def _exchange(self, stored: StoredLogin) -> OAuthToken:
         """Exchange the refresh token. Raises LoginError."""
-        provider = OAuthClientProvider(
-            stored.url, _client_metadata(stored.url), storage=_Storage(stored.tokens, stored.client)
-        )
+        # The metadata has to name an address for the browser's answer. A renewal uses none.
+        metadata = _client_metadata(redirect_uri=stored.url)
+        provider = OAuthClientProvider(stored.url, metadata, storage=_Storage(stored.tokens, stored.client))
         context = provider.context
         # The SDK reads only the tokens and the client from its storage: it would neither renew nor know where.
-        context.token_expiry_time = 1.0
+        context.token_expiry_time = _LONG_AGO
         context.oauth_metadata = stored.metadata
         context.protected_resource_metadata = stored.resource
         request = httpx2.Request("POST", stored.url, headers={_VERSION_HEADER: types.LATEST_PROTOCOL_VERSION})
@@ -184,12 +194,13 @@ class StoredAuth(httpx2.Auth):
             aclosing(provider.async_auth_flow(request)) as flow,
             Origin(self._spec, allows=self.allows).client() as client,
         ):
-            sent = await anext(flow)
-            while sent is not request:
-                response = await client.send(sent)
+            # The flow yields requests of the renewal until it is over, and then `request` itself, which is not sent.
+            wanted = await anext(flow)
+            while wanted is not request:
+                response = await client.send(wanted)
                 if response.is_server_error or response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
                     raise LoginError(f"its login cannot be renewed now: HTTP status {response.status_code}")
-                sent = await flow.asend(response)
+                wanted = await flow.asend(response)
         if context.current_tokens is None:
             raise LoginError(self._has_ended)
         return context.current_tokens
@@ -244,32 +255,14 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
     Each login registers chatops again, because the port of the answer differs. An earlier login stays until this one is
     complete. Raises ServerStartError with the reason, ConfigError, and errors of HTTP and of the SDK.
     """
-    state = ""
-
-    async def redirect(url: str) -> None:
-        nonlocal state
-        if not (_may_be_asked(url, spec) and len(url) <= _MAX_URL and url.isascii() and url.isprintable()):
-            raise ServerStartError(f"its login page is not at a https address: {visible(url)}")
-        state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), "")
-        show(url)
-
-    async def answer() -> AuthorizationCodeResult:
-        while True:
-            found = await answers.get()
-            # Any page in the browser can send an answer here.
-            if found.get("state") != state:
-                continue
-            if refusal := found.get("error"):
-                raise ServerStartError(f"the login was refused: {visible(refusal)}")
-            return AuthorizationCodeResult(code=found.get("code", ""), state=state, iss=found.get("iss"))
-
     async with asyncio.timeout(LOGIN_S), _listen_for_browser() as (address, answers):
+        browser = _BrowserLogin(spec, answers, show=show)
         provider = OAuthClientProvider(
             spec.url,
             _client_metadata(address),
             storage=_Storage(),
-            redirect_handler=redirect,
-            callback_handler=answer,
+            redirect_handler=browser.open,
+            callback_handler=browser.answer,
         )
         # Discovery asks whatever may be the address of an authorization server.
         origin = Origin(spec, auth=provider, allows=lambda request: _may_be_asked(str(request.url), spec))
@@ -278,8 +271,40 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
         await in_thread(_write_login, login_file(records, spec.name), _new_login(spec, provider.context, status))
 
 
+class _BrowserLogin:
+    """The user's part of a login, which the SDK asks for: an address to open, and the answer that comes back."""
+
+    def __init__(self, spec: McpServerSpec, answers: _Answers, *, show: Callable[[str], None]) -> None:
+        self._spec = spec
+        self._answers = answers
+        self._show = show
+        self._state = ""
+        """A random value in the address, which the answer to it repeats."""
+
+    async def open(self, url: str) -> None:
+        """Show the address. Raises ServerStartError if it is none that a user should open."""
+        if not (_may_be_asked(url, self._spec) and len(url) <= _MAX_URL and url.isascii() and url.isprintable()):
+            raise ServerStartError(f"its login page is not at a https address: {visible(url)}")
+        self._state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), "")
+        self._show(url)
+
+    async def answer(self) -> AuthorizationCodeResult:
+        """Wait for the answer to the address. Raises ServerStartError if it is a refusal."""
+        while True:
+            found = await self._answers.get()
+            # Any page in the browser can send an answer here.
+            if found.get("state") != self._state:
+                continue
+            if refusal := found.get("error"):
+                raise ServerStartError(f"the login was refused: {visible(refusal)}")
+            return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
+
+
 def _new_login(spec: McpServerSpec, context: OAuthContext, status: int) -> StoredLogin:
-    """Return what is to be stored. Raises ServerStartError if the first request, with `status`, led to no login."""
+    """Return what is to be stored. Raises ServerStartError if the first request led to no login that works.
+
+    `status` is the HTTP status of its last answer, after the login if there was one.
+    """
     if context.current_tokens is None or context.client_info is None:
         raise ServerStartError(f"it asked for no login (HTTP status {status})")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -296,7 +321,10 @@ def _new_login(spec: McpServerSpec, context: OAuthContext, status: int) -> Store
 
 
 async def _request_login(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
-    """Send the first request of a connection, which a server answers with a demand for a login. Return the status."""
+    """Send the first request of a connection, for which the server demands a login. Return the HTTP status at the end.
+
+    The client makes the login on that demand, and sends the request again.
+    """
     if spec.transport is ServerTransport.SSE:
         async with client.stream("GET", spec.url, headers={"accept": "text/event-stream"}) as response:
             return response.status_code
@@ -317,9 +345,9 @@ async def _request_login(client: httpx2.AsyncClient, spec: McpServerSpec) -> int
 
 
 @asynccontextmanager
-async def _listen_for_browser() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]]]:
-    """Yield a loopback address for the browser's answer (RFC 8252, section 7.3), and the answers."""
-    answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+async def _listen_for_browser() -> AsyncIterator[tuple[str, _Answers]]:
+    """Yield a loopback address for the browser's answer (RFC 8252, section 7.3), and the answers that come there."""
+    answers: _Answers = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
