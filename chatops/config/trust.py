@@ -61,9 +61,9 @@ class TrustAnswer(StrEnum):
     TRUSTED = "trusted"
     DECLINED = "declined"
     SEEN = "seen"
-    """Shown when the user trusted the others; of a kind that is not used yet."""
+    """Shown when the user trusted the others; of a kind that this version does not use (`ItemKind.is_used`)."""
     REVOKED = "revoked"
-    """In the decision log only: nothing of the folder is trusted any more."""
+    """Nothing of the folder is trusted any more. Only the decision log has it: there is no record then."""
 
 
 @frozen_dataclass
@@ -85,9 +85,9 @@ class TrustEntry:
 class TrustRecord:
     """The stored answers about one folder."""
 
-    version: Literal[1] = 1
     folder: str
     """Identity of the folder."""
+    version: Literal[1] = 1
     entries: tuple[TrustEntry, ...] = ()
 
     def entry(self, key: tuple[str, str]) -> TrustEntry | None:
@@ -108,6 +108,8 @@ class ItemState(StrEnum):
 
 ASKED = frozenset({ItemState.NEW, ItemState.CHANGED})
 """States that the user is asked about."""
+_PROGRAMS = (ItemKind.OWN_TOOL, ItemKind.SERVER_START)
+"""Kinds that run as the user. No question is about one of these and anything else."""
 
 
 @frozen_dataclass
@@ -131,9 +133,8 @@ class TrustQuestion:
 
     @property
     def kind(self) -> ItemKind | None:
-        """Kind of the items if the question is about one kind of program, which runs as the user; else None."""
-        kinds = {row.item.kind for row in self.listed}
-        return next(iter(kinds & {ItemKind.OWN_TOOL, ItemKind.SERVER_START}), None)
+        """Kind of the items if they are programs that run as the user; None for the files of a workspace."""
+        return next((row.item.kind for row in self.listed if row.item.kind in _PROGRAMS), None)
 
     @property
     def is_open(self) -> bool:
@@ -152,7 +153,7 @@ class TrustQuestion:
 
     @property
     def digest(self) -> str:
-        """Digest over folder and items. The states are not part of it."""
+        """Digest over folder and items, without the states: ``chatops trust --digest`` names with it what was shown."""
         parts = [self.folder, *([*row.item.key, row.item.digest] for row in self.usable)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -187,7 +188,7 @@ def _is_packaged(item: Item) -> bool:
 class WorkspaceTrust:
     """The trust in one workspace. May be used from any thread: each reading replaces all values at once.
 
-    Subclasses read other files: they replace `_read_files`.
+    Subclasses read other files: they replace `_read_files`. The constructor calls it, so they set its fields before.
     """
 
     def __init__(self, workspace: Path, *, folder: Path, loaded: Loaded | None = None) -> None:
@@ -240,16 +241,14 @@ class WorkspaceTrust:
 
         Raises ChatopsError if the folder is another one now, ConfigError if the answer cannot be stored.
         """
-        with lock_folder(self._file):
-            return self._store_answer(shown, TrustAnswer.TRUSTED)
+        return self._store_answer(shown, TrustAnswer.TRUSTED)
 
     def decline(self, shown: TrustQuestion) -> tuple[str, ...]:
         """Ignore what was `shown` and is not trusted yet, without asking again until it changes.
 
         Returns and raises as `trust`.
         """
-        with lock_folder(self._file):
-            return self._store_answer(shown, TrustAnswer.DECLINED)
+        return self._store_answer(shown, TrustAnswer.DECLINED)
 
     def revoke(self) -> bool:
         """Forget all answers about this folder. Returns and raises as `revoke_trust`."""
@@ -275,31 +274,33 @@ class WorkspaceTrust:
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
 
     def _store_answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
-        """Store the answer about what was shown and is still the same. The caller holds the lock of the record."""
-        now = self._read_files()
-        if now.folder != shown.folder or not now.folder:
-            self.reread()
-            raise ChatopsError(
-                f"{now.path} is another folder now, so nothing was changed.",
-                advice="Look at it again: chatops trust",
-            )
-        digests = {item.key: item.digest for item in now.items}
-        record = read_record(self._file, folder=now.folder)
-        entries = {entry.key: entry for entry in record.entries}
-        changed = []
-        for row in shown.usable:
-            item = row.item
-            if digests.get(item.key, "") != item.digest:
-                changed.append(f"{show_path(item.path)} has changed meanwhile, so it is not used.")
-                continue
-            if answer is TrustAnswer.DECLINED and row.state not in ASKED:
-                continue
-            stored = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
-            entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=stored)
-        write_private(self._file, encode_value(TrustRecord(folder=now.folder, entries=tuple(entries.values()))))
-        self._record_version = file_version(self._file)
-        self._current = self._judge(now)
-        return tuple(changed)
+        """Store the answer about what was shown and is still the same."""
+        with lock_folder(self._file):
+            now = self._read_files()
+            # Without an identity the folder is gone, may not be read, or could be replaced unseen.
+            if now.folder != shown.folder or not now.folder:
+                self.reread()
+                raise ChatopsError(
+                    f"{now.path} is another folder now, so nothing was changed.",
+                    advice="Look at it again: chatops trust",
+                )
+            digests = {item.key: item.digest for item in now.items}
+            record = read_record(self._file, folder=now.folder)
+            entries = {entry.key: entry for entry in record.entries}
+            changed = []
+            for row in shown.usable:
+                item = row.item
+                if digests.get(item.key, "") != item.digest:
+                    changed.append(f"{show_path(item.path)} has changed meanwhile, so it is not used.")
+                    continue
+                if answer is TrustAnswer.DECLINED and row.state not in ASKED:
+                    continue
+                stored = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
+                entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=stored)
+            write_private(self._file, encode_value(TrustRecord(folder=now.folder, entries=tuple(entries.values()))))
+            self._record_version = file_version(self._file)
+            self._current = self._judge(now)
+            return tuple(changed)
 
     def _read_files(self) -> WorkspaceFiles:
         files = read_workspace(self._workspace, own=self._own)
@@ -346,13 +347,13 @@ def _state_of(item: Item, entry: TrustEntry | None) -> ItemState:
         return ItemState.NEW
     if entry.digest != item.digest:
         return ItemState.CHANGED
-    match entry.answer:
-        case TrustAnswer.TRUSTED:
-            return ItemState.TRUSTED if item.kind.is_used else ItemState.NEW
-        case TrustAnswer.SEEN:
-            return ItemState.NEW if item.kind.is_used else ItemState.SEEN
-        case TrustAnswer.DECLINED | TrustAnswer.REVOKED:
-            return ItemState.DECLINED
+    if entry.answer not in (TrustAnswer.TRUSTED, TrustAnswer.SEEN):
+        return ItemState.DECLINED
+    was_used = entry.answer is TrustAnswer.TRUSTED
+    if was_used != item.kind.is_used:
+        # Answered in another version of chatops, for which trust in this kind meant something else.
+        return ItemState.NEW
+    return ItemState.TRUSTED if was_used else ItemState.SEEN
 
 
 def _first_names(listed: Sequence[Listed]) -> str:
@@ -413,7 +414,10 @@ def _record_error(file: Path, why: str) -> ConfigError:
 
 
 class ServerTrust(WorkspaceTrust):
-    """Decisions on the servers that were to start in this process."""
+    """Decisions on the servers that were to start in this process.
+
+    A start is an item whose `path` is the name of the server; its digest covers what would run (`mcp.process`).
+    """
 
     def __init__(self, workspace: Path, *, folder: Path) -> None:
         """Read the record of `workspace` in `folder`. Raises ConfigError."""
@@ -432,7 +436,7 @@ class ServerTrust(WorkspaceTrust):
     def _read_files(self) -> WorkspaceFiles:
         items = tuple(self._starts.values())
         path = str(self._workspace)
-        return WorkspaceFiles(folder=folder_identity(self._workspace) or "", path=path, items=items)
+        return WorkspaceFiles(folder=folder_identity(self._workspace), path=path, items=items)
 
 
 class OwnToolsTrust(WorkspaceTrust):
@@ -447,7 +451,7 @@ class OwnToolsTrust(WorkspaceTrust):
         super().__init__(tools, folder=folder)
 
     def notices(self) -> tuple[str, ...]:
-        """Return which files are not loaded and how to decide, in one line; empty if all are."""
+        """Return which files wait for an answer or cannot be used, and how to see them, in one line; empty if none."""
         waiting = [
             f"{show_path(row.item.path)} ({row.state.value})"
             for row in self.question.listed
@@ -476,6 +480,7 @@ class OwnToolsTrust(WorkspaceTrust):
         try:
             listed = sorted(os.listdir(self._tools))
             names = [name for name in listed if name.endswith(".py") and not name.startswith((".", "_"))]
+            # Each file is bound to its digest too, so the path is enough where nothing tells when a folder was created.
             identity = folder_identity(self._tools) or str(self._tools)
         except OSError:
             return WorkspaceFiles(folder="", path=str(self._tools))
