@@ -42,14 +42,15 @@ def run(arguments: Namespace) -> int:
         "import": _import,
         "delete": _delete,
     }
-    # The parser gives --store to the actions that only read.
-    storage = Storage.READ if "store" in arguments else Storage.NEEDED
-    if getattr(arguments, "store", None):
+    # The parser gives --store only to actions that read. They open the store without writing, also a damaged one; for
+    # all others it has to be in order.
+    only_reads = "store" in arguments
+    if only_reads and arguments.store:
         if not Path(arguments.store).expanduser().is_file():
             raise ConfigError(f"There is no file {arguments.store}.", advice="--store names a session store to read.")
         # The workspaces of its sessions may be on another machine.
         arguments.all = True
-    with open_stored(arguments, storage=storage) as opened:
+    with open_stored(arguments, storage=Storage.READ if only_reads else Storage.NEEDED) as opened:
         return actions[arguments.action](opened, arguments)
 
 
@@ -167,6 +168,7 @@ def _rename(opened: Stored, arguments: Namespace) -> int:
 
 def _fork(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
+    # The copy belongs to the workspace of the original, unless workers alone drive that: no user could continue it.
     copy = opened.store.fork_session(info.id, workspace=str(opened.workspace) if info.queue else "")
     view = screen()
     view.answer(copy.id)
@@ -207,6 +209,7 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", advice="Name the file to import.") from error
     format = ImportFormat(arguments.format) if arguments.format else None
+    # All work that is counted inside the first block is shown by it.
     with shown_by(screen().show_progress), count_work("importing", unit="session") as counter:
         conversations = read_file(data, format=format, source=str(path), workspace=str(opened.workspace))
         if not conversations:
@@ -239,7 +242,7 @@ def _store_imported(opened: Stored, conversation: "Imported", *, role: str) -> N
     # Also for a session that was there: its import may have been stopped before its files were kept.
     for name, content in conversation.files:
         if (file := opened.store.files.keep(session_id, name, content)).problem:
-            view.say(f"{file}.")
+            view.say(f"{file}.")  # As text, it is its name and the problem.
     view.answer(session_id)
     view.say(f"{what}. Open it with: chatops -r {session_id}")
 
@@ -254,21 +257,27 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
             f"Session {info.id} is open in another chatops ({who}); what happens there could not be stored any more.",
             advice=f"Close it there, then: chatops sessions delete {info.id}",
         )
-    unfinished = f"has an unfinished turn ({info.pending} pending)" if info.active_turn else ""
-    if (run := info.unfinished_run) is not None:
-        unfinished = f"is a run of workflow {run.workflow} that is not over"
-    if unfinished and not arguments.yes:
-        raise SessionBusyError(
-            f"Session {info.id} {unfinished}.",
-            advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
-        )
-    if not arguments.yes and not _confirm_delete(info):
-        view.say("Not deleted. Without a question: add --yes.")
-        return 1
+    if not arguments.yes:
+        if unfinished := _unfinished_work(info):
+            raise SessionBusyError(
+                f"Session {info.id} {unfinished}.",
+                advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
+            )
+        if not _confirm_delete(info):
+            view.say("Not deleted. Without a question: add --yes.")
+            return 1
     opened.store.delete_session(info.id)
-    Outputs(opened.paths.running).forget_others(info.id, ())
+    # The outputs of its tools are files of their own. None of its calls is open any more.
+    Outputs(opened.paths.running).forget_others(info.id, keep=())
     view.say(f"Session {info.id} is deleted; its decisions stay in the audit log.")
     return 0
+
+
+def _unfinished_work(info: "SessionInfo") -> str:
+    """Return what deleting the session would cut off, as a predicate; empty if nothing."""
+    if info.unfinished_run is not None:
+        return f"is a run of workflow {info.unfinished_run.workflow} that is not over"
+    return f"has an unfinished turn ({info.pending} pending)" if info.active_turn else ""
 
 
 def _confirm_delete(info: "SessionInfo") -> bool:

@@ -86,12 +86,12 @@ class RegistryClient:
         await self._client(name)
 
     def learn_price(self, name: str) -> None:
-        """Look up the price of model `name` unless the registry has one. Run it in a thread: the data loads slowly."""
+        """Find and remember the price of model `name` unless the registry has it. Run it in a thread: it is slow."""
         spec = self._lookup(name)
         if spec is None or spec.price is not None:
             return
         if (memory := memory_of(spec, self._remembered)) is not None:
-            known_price(spec, memory)
+            known_price(spec, memory)  # Stores it in `memory`, where requests look for it.
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -135,10 +135,10 @@ class RegistryClient:
             return OpenAIChat(
                 spec, key=key, agent=AGENT, remembered=self._remembered, pace=self._pace, read_file=self._read_file
             )
+        if spec.engine:  # The type is none of the built-in ones then.
+            return _engine_client(spec)
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
-        if spec.engine:
-            return _engine_client(spec)
         if spec.type is ModelType.CLI and self._cli is not None:
             return self._cli(spec)
         raise ConfigError(
@@ -205,6 +205,7 @@ class _GuardedEngine:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Pass the events on until the last one."""
         try:
+            # It is not closed here: an engine has to return an `AsyncIterator`, which may have no `aclose`.
             async for event in self._engine.stream(request):
                 yield event
                 if isinstance(event, Replied | Failed):
@@ -236,6 +237,7 @@ def _error_line(error: Exception) -> str:
 def warm_up() -> None:
     """Import the SDK, which takes about half a second. Run it in a thread, after the first paint."""
     importlib.import_module("chatops.models.chat")
+    # `chat` imports this only for the first reply whose text may hold calls.
     importlib.import_module("chatops.dialects.reader")
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.

@@ -7,7 +7,7 @@ and broken nesting are no problem for it.
 The content is found by a heuristic: without navigation, advertising, forms and hidden text, and without layout tables.
 Where too little is left, it keeps all of the page.
 
-Both run in an isolated subprocess, because a page can be written so that parsing it takes hours.
+Readers run in an isolated subprocess, because a page can be written so that parsing it takes hours.
 """
 
 import codecs
@@ -22,7 +22,7 @@ from urllib.parse import urljoin
 from chatops.domain.canonical import JsonValue
 
 Reader = Callable[[str, str], JsonValue]
-"""Returns the title and the text of a page, given its HTML and its URL."""
+"""Returns title and text of a page, given its HTML and its URL: a list, which comes from the subprocess as JSON."""
 
 _SILENT_TAGS = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "canvas"})
 """Elements whose text no reader of the page sees."""
@@ -34,8 +34,12 @@ _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-
 
 _META_BYTES = 2_048
 """Bytes at the start of a page in which its own charset is looked for; HTML wants it in the first 1,024."""
+_MAX_TITLE = 300
+"""Characters of a title that are kept."""
 _MAX_LINK = 500
-"""Maximum number of characters of an address that is kept."""
+"""Characters of an address that is kept as a link. A longer one is dropped: cut off it would lead elsewhere."""
+_MAX_WRITTEN_LINK = 300
+"""Characters of an address in plain text, where a longer one is cut."""
 _HOST_NAME_CODECS = frozenset({"idna", "punycode"})
 """Text codecs of Python that are made for host names; decoding a page with one can take hours."""
 _OUTER_ROLES = frozenset(
@@ -94,7 +98,7 @@ def _check_depth(soup: Any) -> None:
 
 
 def _drop_hidden(page: Any) -> None:
-    """Drop what a reader of the page does not see, where anyone may have written to the model."""
+    """Drop what a user who reads the page does not see: instructions to the model may be hidden there."""
 
     def is_hidden(tag: Any) -> bool:
         by_attribute = tag.has_attr("hidden") or tag.get("aria-hidden") == "true"
@@ -141,7 +145,7 @@ def _unwrap_layout(content: Any) -> None:
         rows = [row for row in table("tr") if row.find_parent("table") is table]
         widest = max((len(row(["td", "th"], recursive=False)) for row in rows), default=0)
         for caption in table("caption", recursive=False):
-            # Before the table, because its first row would not be a heading otherwise.
+            # Moved before the table: `markdownify` takes a row for the heading only if it is the first thing in it.
             caption.name = "p"
             table.insert_before(caption.extract())
         if table.get("role") == "presentation" or table.find("table") is not None or widest < 2 or len(rows) < 2:
@@ -207,7 +211,7 @@ def _resolve_links(part: Any, url: str, *, base: str) -> None:
 
 
 def read_text(html: str, url: str) -> JsonValue:
-    """Return title and text; links keep their address, headings their level."""
+    """Return title and text, with links as they are written, also relative to the URL, and headings marked as such."""
     reader = PageReader()
     reader.feed(html)
     reader.close()
@@ -217,7 +221,7 @@ def read_text(html: str, url: str) -> JsonValue:
 
 
 def _clean_title(text: str) -> str:
-    return " ".join(text.split())[:300]
+    return " ".join(text.split())[:_MAX_TITLE]
 
 
 def _absolute_address(address: str, url: str) -> str:
@@ -237,8 +241,10 @@ class PageReader(HTMLParser):
         self.pieces: list[str] = []
         self.title: list[str] = []
         self._silent: list[str] = []
+        """The open `_SILENT_TAGS`, outermost first."""
         self._in_title = False
         self._links: list[str] = []
+        """The addresses of the open links, outermost first."""
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """Treat an unknown ``<![`` section as a comment, as browsers do; the base class would raise an error."""
@@ -255,7 +261,7 @@ class PageReader(HTMLParser):
             self._silent.clear()
         elif tag in _BLOCKS:
             self.pieces.append("\n")
-            if tag in {"h1", "h2", "h3"}:
+            if tag in {"h1", "h2", "h3"}:  # Deeper ones get no mark.
                 self.pieces.append("#" * int(tag[1]) + " ")
             elif tag == "li":
                 self.pieces.append("- ")
@@ -269,13 +275,14 @@ class PageReader(HTMLParser):
         if tag == "title":
             self._in_title = False
         elif tag in self._silent:
+            # With it end the elements inside of it that were left open.
             del self._silent[self._silent.index(tag) :]
         elif tag in _BLOCKS:
             self.pieces.append("\n")
         elif tag == "a" and self._links:
             address = self._links.pop()
             if address.startswith(("http://", "https://", "/")) and not self._silent:
-                self.pieces.append(f" ({address[:300]})")
+                self.pieces.append(f" ({address[:_MAX_WRITTEN_LINK]})")
 
     def handle_data(self, data: str) -> None:
         """Keep the text, or a title."""

@@ -74,6 +74,8 @@ from textual.widgets._toast import ToastRack
 
 _FRAME_SECONDS = 1 / 120
 """Least time between two frames. A key waits for so long if it comes right after a frame of a stream."""
+_TAB_WIDTH = 4
+"""Cells to which Textual's `Input` expands a tab."""
 
 
 class ErrorBoundary(MessagePump):
@@ -123,24 +125,27 @@ class AppHooks(App[None]):
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         if self.skips_frame():
-            self.post_display_hook()
+            self.post_display_hook()  # Textual calls it after each frame, drawn or not.
             return
         if self._batch_count:
             # Textual drops a frame of a batch although what it shows counts as painted from now on.
             screen.refresh()
+        # The frame ends with moving the terminal's cursor there.
         self.cursor_position = self.cursor_on(screen) or self.cursor_position
         super()._display(screen, renderable)
 
     def cursor_on(self, screen: Screen[Any]) -> Offset | None:
         """Return where the terminal's cursor belongs after a frame: screen readers and magnifiers follow it.
 
-        That is what a dialog names as `row_in_focus`, else the focused widget. Textual puts it into text fields only,
-        and leaves it where one was before.
+        That is what the screen names as `row_in_focus`, as dialogs and pickers do, else the focused widget; None
+        without one. Textual puts it into text fields only, and leaves it where one was before.
         """
-        focused, place = screen.focused, getattr(screen, "row_in_focus", None)
-        if place is None and isinstance(focused, TextArea | Input):
-            return focused.cursor_screen_offset
-        return place if place is not None or focused is None else focused.content_region.offset
+        named: Offset | None = getattr(screen, "row_in_focus", None)
+        if named is not None or screen.focused is None:
+            return named
+        if isinstance(screen.focused, TextArea | Input):
+            return screen.focused.cursor_screen_offset
+        return screen.focused.content_region.offset
 
     def skips_frame(self) -> bool:
         """Return True to leave out a frame. The driver cannot: it gets parts of frames, and one cannot be left out."""
@@ -212,7 +217,12 @@ class LateClickHook(MessagePump):
 
 
 class FrameHook(Screen[None]):
-    """A screen that renders only what a frame shows, once, and sooner. Publicly a compositor cannot be chosen."""
+    """A screen that renders only what a frame shows, once, and sooner. Publicly a compositor cannot be chosen.
+
+    A step of Textual's timer (`_on_timer_update`) first makes a layout if one is required (`_refresh_layout`) and draws
+    what that has changed. Then it draws the other changes, or the whole screen if `_repaint_required`. It draws by
+    `_compositor_refresh` both times. Before the whole screen, the first time is work for nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +230,7 @@ class FrameHook(Screen[None]):
         self.laid_out_for: Size | None = None
         """The size of the terminal that the last layout was made for."""
         self.draws_all_later = False
-        """True while a layout is made that need not be drawn, because the whole screen is drawn right after it."""
+        """True while a layout is made before the whole screen is drawn: `_compositor_refresh` then does nothing."""
 
     def _extend_compose(self, widgets: list[Widget]) -> None:
         """Add no widgets for toasts and tooltips, which this screen never shows. Publicly only tests can do without."""
@@ -237,7 +247,7 @@ class FrameHook(Screen[None]):
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         if size and self.laid_out_for is None:
-            # The first layout tells each widget its size, which needs a second one. Only that one is drawn.
+            # The first layout tells each widget its size, which needs a second one. The step called here draws that.
             self.draws_all_later = self._repaint_required = True
             self.call_next(self._on_timer_update)
         self.laid_out_for = size or self.laid_out_for
@@ -245,7 +255,6 @@ class FrameHook(Screen[None]):
         self.draws_all_later = False
 
     def _on_timer_update(self) -> None:
-        # Textual draws what the layout has changed, and then the whole screen in the same step.
         self.draws_all_later = self._layout_required and self._repaint_required
         super()._on_timer_update()
         self.draws_all_later = False
@@ -258,12 +267,13 @@ class FrameHook(Screen[None]):
 class _FrameCompositor(Compositor):
     """Renders the widgets that have changed.
 
-    Textual renders each widget in the box around all changes, such as those between transcript and status line.
+    Textual renders each widget in the box around all changes, such as those between transcript and status line. Here it
+    sees only the changed ones as visible, for the time of one rendering.
     """
 
     def render_partial_update(self) -> ChopsUpdate | None:
         changed, visible = self._dirty_regions.copy(), self.visible_widgets
-        _ = self.cuts  # Derived from all visible widgets, and kept until the layout changes.
+        _ = self.cuts  # Made of all visible widgets when first asked for, so ask now. Kept until the layout changes.
         self._visible_widgets = shown = {
             widget: (region, clip)
             for widget, (region, clip) in visible.items()
@@ -272,7 +282,7 @@ class _FrameCompositor(Compositor):
         try:
             return super().render_partial_update()
         finally:
-            if self._visible_widgets is shown:  # Otherwise rendering has caused a layout.
+            if self._visible_widgets is shown:  # Otherwise rendering has caused a layout, which has reset it.
                 self._visible_widgets = visible
 
     def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
@@ -314,6 +324,7 @@ class TextAreaHooks(TextArea):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw lines. Textual takes the colours anew each time, which takes longer than the drawing itself."""
         if self.coloured_theme is self._theme:
+            # `TextArea` only adds the colours to what its base class does.
             return super(TextArea, self).render_lines(crop)
         self.coloured_theme = self._theme
         return super().render_lines(crop)
@@ -346,7 +357,7 @@ class InputHooks(Input):
         return value
 
     def _position_to_cell(self, position: int) -> int:
-        return cell_len(expand_tabs_inline(self.shown(self.value[:position]), 4))
+        return cell_len(expand_tabs_inline(self.shown(self.value[:position]), _TAB_WIDTH))
 
 
 class KeyParser(XTermParser):
@@ -363,5 +374,5 @@ class KeyParser(XTermParser):
     def settle(self) -> Iterable[Message]:
         """Yield the keys at the end of the last text, because nothing follows it."""
         if self.waits:
-            self._timeout_time = 0.0
+            self._timeout_time = 0.0  # The time in which more input could come is over.
             yield from self.tick()

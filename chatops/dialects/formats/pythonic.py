@@ -34,11 +34,14 @@ _NAME = re.compile(r"[^\W\d][\w.-]{0,255}+")
 _BLANKS = re.compile(r"[ \t]*+")
 _BETWEEN = re.compile(r"\s*+[;,]?\s*+")
 _NEXT = re.compile(r"[^\W\d][\w.-]{0,255}+[ \t]*+\(")
+# Code after `<|python_tag|>` ends with the message, or where the model goes on thinking.
 _CODE_ENDS = re.compile(
     rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
 )
 _TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
 _BUILT_IN_SUFFIX = ".call"
+_ENDS_UNCLOSED_LIST = ("<", "`")
+"""Beginnings of a closing tag and of the end of a fence: a list of calls ends there too."""
 
 
 @frozen_dataclass
@@ -58,7 +61,7 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 
     A name consists of letters, digits and `_`, and inside it dots and hyphens, as tool servers use them.
 
-    Raises UnreadableValueError if there is no such call.
+    Raises UnreadableValueError if there is no such call. It has `cut` if the text ends where more was to come.
     """
     begin = skip_space(text, start)
     name = _NAME.match(text, begin)
@@ -78,8 +81,8 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tuple[tuple[PythonicCall, ...], int]:
     """Read the calls of `[f(), g()]`, or calls on lines of their own, at `start`; return them and the index after.
 
-    Without brackets, the list continues while something that opens like a call follows a line break, a semicolon or a
-    comma. With `close_open`, the bracket may be missing after a closed call.
+    Without brackets, the list continues while something that opens like a call follows white space, a semicolon or a
+    comma. With `close_open`, the closing bracket may be missing after the last call, which then has a repair.
 
     Raises UnreadableValueError if any of the calls is unreadable.
     """
@@ -106,7 +109,8 @@ def _read_bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[Pyth
         if text.startswith(",", at):
             at += 1
         elif not text.startswith("]", at):
-            if not close_open or not (at == len(text) or text[at] in "<`"):
+            is_last = at == len(text) or text.startswith(_ENDS_UNCLOSED_LIST, at)
+            if not (close_open and is_last):
                 raise UnreadableValueError("the list of calls is not closed", at, cut=at == len(text))
             calls[-1] = replace(calls[-1], repairs=(*calls[-1].repairs, Repair.UNCLOSED))
             return tuple(calls), end
@@ -118,12 +122,13 @@ def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
     try:
         calls, end = read_call_list(text, at, close_open=True)
     except UnreadableValueError as error:
-        return broken_block(text, start, error, "", format=format)
+        return broken_block(text, start, error, name="", format=format)
     items = python_items(calls, opening.offered)
     if not items:
         message = "holds no call: the list is empty"
         items = [UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message, start=start)]
     repairs = {repair for call in calls for repair in call.repairs}
+    # A bracket or a closing tag ends the calls. Otherwise another one may follow, and with repairs they may be misread.
     ends = text.startswith("[", at) or closer_after(text, end) is not None
     return closed_block(
         text, end, items, format=format, whole=Repair.UNCLOSED not in repairs, sure=ends and not repairs
@@ -145,30 +150,35 @@ def tool_of(written: str, offered: OfferedTools) -> str:
 
 def begins_built_in(written: str, offered: OfferedTools) -> bool:
     """Return True if `NAME.call` of a tool on offer may begin with `written`."""
-    name, _, rest = written.rpartition(".")
-    return _BUILT_IN_SUFFIX.startswith(f".{rest}") and offered.named(name) is not None
+    # As `NAME.ca` does. Without a dot, the name is empty and names no tool.
+    name, dot, rest = written.rpartition(".")
+    return offered.named(name) is not None and _BUILT_IN_SUFFIX.startswith(dot + rest)
 
 
 def read_python_tag(opening: Opening) -> ParseOutcome:
-    """Read the text after `<|python_tag|>`: objects, calls of built-in tools, or code to run."""
+    """Read the text after `<|python_tag|>`: objects, calls of tools, or code to run.
+
+    Calls and code end with the message. Before that end the outcome is not `sure`, and is read again with more text.
+    """
     text, start = opening.text, opening.start
-    at = skip_space(text, opening.after + 1)
+    at = skip_space(text, opening.after + len(">"))
     if at == len(text):
         return NOT_YET
     if text[at] == "{":
         return read_objects(text, at, opening.offered, format="llama3_python_tag")
     if _TAGGED_CALL.match(text, at):
+        # The tag has its own reader, which reads the call next.
         return CallBlock(end=at, format="llama3_python_tag", wraps=True)
     ended = _CODE_ENDS.search(text, at)
     end = ended.start() if ended else len(text)
     calls = _calls_in(text[:end], at, opening.offered)
     if calls is None:
-        item = code_call(text[at:end].rstrip(), opening.offered, start, end)
-        return CallBlock(end=end, format="llama3_python_tag", items=(item,), sure=ended is not None)
-    built_in = any(call.name.endswith(_BUILT_IN_SUFFIX) for call in calls)
-    format = "llama3_builtin" if built_in else "llama3_python_tag"
-    items = tuple(python_items(calls, opening.offered))
-    return CallBlock(end=end, format=format, items=items, sure=ended is not None)
+        items = [code_call(text[at:end].rstrip(), opening.offered, start, end)]
+    else:
+        items = python_items(calls, opening.offered)
+    is_built_in = any(call.name.endswith(_BUILT_IN_SUFFIX) for call in calls or ())
+    format = "llama3_builtin" if is_built_in else "llama3_python_tag"
+    return CallBlock(end=end, format=format, items=tuple(items), sure=ended is not None)
 
 
 def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, ...] | None:
@@ -192,7 +202,7 @@ def code_call(code: str, offered: OfferedTools, start: int, end: int) -> FoundCa
             kind=DiagnosticKind.UNKNOWN_TOOL,
             message=f"is not a tool here, so code cannot be run; {offered.listed()}",
             start=start,
-            name=next(iter(CODE_TOOLS)),
+            name=next(iter(CODE_TOOLS)),  # The built-in one: its aliases come after it.
         )
     name, argument = tool
     return Call(name=name, arguments={argument: code}, start=start, end=end, confidence=Confidence.LOW)
