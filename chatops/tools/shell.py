@@ -3,30 +3,21 @@
 A simple command is started without a shell, with exactly the words that the policy has judged. Only other commands are
 passed to bash.
 
-An approval is bound to the files of the workspace that a command runs or loads (`loaded_files`), so that a change of
-one asks again: files that the command names, files that its programs are known to load
-(`shell.program_effects.LOADS`), and files that those name in turn, such as an included Makefile or a script of
-``package.json``. Programs can load further files. So the dialog says which files an approval is bound to, and that it
-covers no others.
+Facts of a call: its words, if it is a simple command; why it may do more here than they say; what it may read although
+`file_read` would refuse it; and the files that it loads (`loaded_files`).
 """
 
 import glob
-import hashlib
 import os
-import re
 import shutil
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
@@ -39,48 +30,24 @@ from chatops.sandbox.execution import (
     search_path,
 )
 from chatops.sandbox.lacks import with_lacks
-from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import differs, parse
-from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, is_interpreter, launched
-from chatops.shell.program_effects import LOADS, may_run_code
+from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, launched
+from chatops.shell.program_effects import may_run_code
 from chatops.shell.simple_command import Expand, simple_words
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import home_folders, home_secrets, locate, opened_file, why_refused
+from chatops.toolkit.confine import home_folders, home_secrets, why_refused
 from chatops.toolkit.output import visible
 from chatops.toolkit.survey import Find, sensitive, survey
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
+from chatops.tools.loaded_files import loaded_files
 
 _READERS_DIFFER = "two readers of shell commands disagree about the words of this one"
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
-_FOLLOW_LINKS = {"ls": "L", "diff": ""}
-"""Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
-# The limits keep the inspection of a hostile workspace short. What lies beyond them is not bound.
-_MAX_LOADED = 60
-"""Maximum number of files that an approval is bound to."""
-_MAX_WORDS = 200
-"""Maximum number of words of the command that are looked up as files."""
-_MAX_LOOKUPS = 2_000
-"""Maximum number of paths that are looked up for one command."""
-_MAX_ENTRIES = 5_000
-"""Maximum number of entries of folders that are searched for ``conftest.py``."""
-_MAX_DEPTH = 3
-"""Maximum depth at which files named in files are followed."""
-_MAX_DIGESTED_BYTES = 4_000_000
-"""Size of a file up to which its content is digested; of a larger one its inode, size and time are."""
-_MAX_SEARCHED_BYTES = 200_000
-"""Size of a file up to which it is searched for names of further files."""
-_SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
-_LOADED_NAMES = frozenset(os.path.basename(name) for loads in LOADS.values() for name in loads.names)
-_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
-_WORD = re.compile(r"[\w./~+@%:-]+")
-_INCLUDES = re.compile(
-    r"^[ \t]*(?:-include|sinclude|include|import\??|mod|source|\.|-r|-c|-e|FROM|extends)[ \t=:]+(.+)$", re.MULTILINE
-)
-"""Lines with which files of build tools load others."""
-_TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
-"""Options of an interpreter that may take the next word as their value, so that word may not be the script."""
+_FOLLOW_LINKS = frozenset({"diff"})
+_FOLLOW_LINKS_BY_FLAG = {"ls": "L"}
+"""Programs that follow the links that they find; others that do so with a flag."""
 
 
 def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
@@ -99,6 +66,7 @@ def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, .
         max_seconds = program_seconds(context)
         argv = facts.argv or ("/bin/bash", "-c", "--", facts.command)
         environment: dict[str, str] = {}
+        # Files that may hold secrets are hidden, unless the user has decided on this very call.
         masked = context.exposure is not Exposure.WHOLE
         if masked and reads_only(argv):
             # Git would show hidden files as removed, so it is told to leave them out instead.
@@ -251,8 +219,8 @@ def _sensitive_below(place: Path, *, words: tuple[str, ...], contents: bool, con
     """
     if not place.is_dir():
         return place if contents and sensitive(place, workspace=context.workspace) else None
-    flag = _FOLLOW_LINKS.get(words[0])
-    follows_links = flag is not None and (not flag or _has_flag(words, flag))
+    flag = _FOLLOW_LINKS_BY_FLAG.get(words[0])
+    follows_links = words[0] in _FOLLOW_LINKS or (flag is not None and _has_flag(words, flag))
     protected = [path for path in (*context.protected, *home_secrets()) if contents and path.exists()]
     find = (Find.SECRETS if contents else Find.NOTHING) | (Find.LINKS if follows_links else Find.NOTHING)
     secret = survey(place, workspace=context.workspace, find=find).secret
@@ -268,121 +236,7 @@ def _existing_targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
 
     A rule that allows further words does not allow a target outside the folder, however harmless the word looks.
     """
+    # Also those in `--file=NAME`.
     names = (name for word in words[1:] for name in (word, word.partition("=")[2]))
     paths = (os.path.join(cwd, name) for name in (*names, *file_words(words)) if name)
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.lexists(path)))
-
-
-def loaded_files(command: str, *, words: tuple[str, ...], cwd: Path, context: ToolContext) -> tuple[str, ...]:
-    """Return the files as ``<path> <digest>``. `words` are those of a simple command, else empty."""
-    files = _Files(cwd=cwd, context=context)
-    named = (words or tuple(_WORD.findall(command)))[:_MAX_WORDS]
-    interpreted = set(_interpreted_words(named))
-    for word in named:
-        files.add(os.path.join(cwd, word), runs=word in interpreted)
-    for path in _files_of_programs(effects(command), cwd=cwd, context=context):
-        files.add(path, runs=True)
-    return tuple(files.entries.values())
-
-
-def _files_of_programs(command: Effects, *, cwd: Path, context: ToolContext) -> Iterator[str]:
-    """Yield the files that the programs load by themselves, from `cwd` and from folders that the command names."""
-    arguments = (word for argv in command.argvs for word in argv[1:])
-    words = dict.fromkeys(part for word in arguments for part in (word, word.partition("=")[2]))
-    folders = [str(cwd)]
-    for word in list(words)[:_MAX_WORDS]:
-        folder = os.path.realpath(os.path.join(cwd, word)) if word else ""
-        if folder and os.path.isdir(folder) and Path(folder).is_relative_to(context.workspace):
-            folders.append(folder)
-    for program in command.loaders:
-        if (loads := LOADS.get(program)) is None:
-            continue
-        for folder in dict.fromkeys(folders):
-            above = (str(place) for place in Path(folder).parents if place.is_relative_to(context.workspace))
-            for place in (folder, *above) if loads.upwards else (folder,):
-                yield from (os.path.join(place, name) for name in loads.names)
-            if loads.tests:
-                yield from _conftests(folder)
-
-
-def _conftests(folder: str) -> Iterator[str]:
-    """Yield the files that pytest loads below `folder`."""
-    entries = 0
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-        entries += len(folders) + len(files)
-        if entries > _MAX_ENTRIES:
-            return
-        if "conftest.py" in files:
-            yield os.path.join(place, "conftest.py")
-
-
-def _interpreted_words(words: tuple[str, ...]) -> Iterator[str]:
-    """Yield the words that an interpreter before them may run as files, whatever their names are."""
-    for start, program in enumerate(words):
-        if is_interpreter(program.rsplit("/", 1)[-1]):
-            for before, word in pairwise(words[start:]):
-                if word.startswith(("-", "+")):
-                    continue
-                yield word
-                # After such an option, this word may be its value and the next one the file.
-                if _TAKES_A_WORD.fullmatch(before) is None:
-                    break
-
-
-@dataclass(kw_only=True)
-class _Files:
-    """The files found so far."""
-
-    cwd: Path
-    context: ToolContext
-    entries: dict[str, str] = field(default_factory=dict)
-    """``<path> <digest>`` by the path that was looked up."""
-    lookups: int = 0
-
-    def add(self, path: str, *, runs: bool, depth: int = 0) -> None:
-        """Add the file at `path` and those that it names. `runs`: it is run or loaded whatever its name is."""
-        path = os.path.normpath(path)
-        self.lookups += 1
-        if path in self.entries or len(self.entries) >= _MAX_LOADED or self.lookups > _MAX_LOOKUPS:
-            return
-        if not os.path.lexists(path):
-            return
-        place = locate(path, context=self.context)
-        if not place.usable or place.info is None:
-            # The file may not be read. What it is can still be compared: where links lead, its size and time.
-            self._add_identity(path, runs=runs)
-            return
-        if not stat.S_ISREG(place.info.st_mode):
-            return
-        data = None
-        # If it has been replaced meanwhile, what is there now may not be readable for the model.
-        with suppress(OSError, ToolFailedError):
-            with opened_file(place.path, context=self.context) as opened, open(opened, "rb", closefd=False) as file:
-                data = file.read(_MAX_DIGESTED_BYTES + 1)
-        if data is None or len(data) > _MAX_DIGESTED_BYTES:
-            self._add_identity(path, runs=runs)
-            return
-        is_script = runs or place.path.name in _LOADED_NAMES or place.path.suffix in _SCRIPT_ENDINGS
-        if not is_script and not place.info.st_mode & 0o111 and not data.startswith(b"#!"):
-            return
-        self.entries[path] = f"{place.path} {hashlib.sha256(data).hexdigest()}"
-        if depth < _MAX_DEPTH and len(data) <= _MAX_SEARCHED_BYTES:
-            self._follow(data.decode("utf-8", "replace"), folder=place.path.parent, depth=depth)
-
-    def _add_identity(self, path: str, *, runs: bool) -> None:
-        try:
-            info = os.stat(path)
-        except OSError:
-            return
-        if stat.S_ISREG(info.st_mode) and (runs or info.st_mode & 0o111):
-            identity = f"{os.path.realpath(path)} {info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns}"
-            self.entries[path] = f"{path} {hashlib.sha256(os.fsencode(identity)).hexdigest()}"
-
-    def _follow(self, text: str, *, folder: Path, depth: int) -> None:
-        """Add the files that a loaded file includes, and the scripts that it names."""
-        included = {name for line in _INCLUDES.findall(text) for name in _WORD.findall(line)}
-        named = (word for word in _WORD.findall(text) if os.path.splitext(word)[1] in _SCRIPT_ENDINGS)
-        for name in dict.fromkeys((*sorted(included), *named)):
-            for base in dict.fromkeys((folder, self.cwd)):
-                self.add(os.path.join(base, name), runs=name in included, depth=depth + 1)

@@ -8,7 +8,7 @@ import pytest
 
 from chatops.toolkit import confine
 from chatops.toolkit.base import ToolContext
-from chatops.tools.shell import loaded_files
+from chatops.tools.loaded_files import loaded_files
 from tests.tools.toolkit import context_for
 
 
@@ -97,7 +97,7 @@ def test_a_file_replaced_by_a_link_meanwhile_is_not_followed(tmp_path: Path, mon
             place.path.symlink_to(tmp_path / "outside.txt")
         return place
 
-    monkeypatch.setattr("chatops.tools.shell.locate", replaced)
+    monkeypatch.setattr("chatops.tools.loaded_files.locate", replaced)
     digests = loaded("make", workspace)
     assert list(digests) == ["Makefile"]
     assert hashlib.sha256(b"secret").hexdigest() not in digests.values()
