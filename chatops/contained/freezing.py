@@ -129,8 +129,7 @@ def freeze(folder: TurnFolder, *, ran: Sequence[RanCall] = (), number: int | Non
     stored = folder.read("frozen", FrozenList)
     if stored is not None and number in (None, stored.number):
         return stored.changes
-    manifest = read_manifest(folder)
-    changes = _Comparison(folder=folder, manifest=manifest).changes(tuple(ran))
+    changes = _compare(folder, read_manifest(folder), tuple(ran))
     reach("contained")
     folder.write("frozen", FrozenList(number=number or 1, changes=changes))
     reach("contained")
@@ -161,65 +160,78 @@ def display_path(path: str) -> str:
     return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_MAX_SHOWN)
 
 
+def _compare(folder: TurnFolder, manifest: Manifest, ran: tuple[RanCall, ...]) -> ChangeList:
+    """Compare the trees, and keep the new and the old content of each change."""
+    total = len(manifest.copied)
+    with opened(folder.copy) as top, count_work("looking for changes", unit="file", total=total) as counter:
+        found = _Comparison(folder=folder, manifest=manifest, rules=GitIgnore(manifest.workspace), counter=counter)
+        found.compare_folder(top, (), counted_by="")
+        found.note_removed()
+        found.leave_out_links(top)
+    found.leave_out_clashes()
+    entries = sorted(found.entries.values(), key=lambda entry: entry.path.encode())
+    for path, count in sorted(found.counted.items()):
+        found.leave_out(path, f"git ignores it ({count:,} changes)")
+    for path, why in sorted(manifest.left.items()):
+        found.leave_out(path, f"not in the copy: {why}")
+    left = found.left
+    if len(entries) > MAX_ENTRIES:
+        why = f"{len(entries):,} changes; at most {MAX_ENTRIES:,} are applied"
+        entries, left = [], [LeftOut(path=".", why=why), *left]
+    if (more := len(left) - MAX_LEFT_OUT) > 0:
+        left = [*left[:MAX_LEFT_OUT], LeftOut(path=".", why=f"{more:,} more paths left out")]
+    _keep_bases(entries, manifest, folder)
+    return ChangeList(
+        workspace=manifest.workspace,
+        identity=manifest.identity,
+        entries=tuple(entries),
+        left_out=tuple(left),
+        ran=ran,
+        hidden=tuple(display_path(path) for path in sorted(manifest.hidden)),
+    )
+
+
+def _keep_bases(entries: Sequence[Entry], manifest: Manifest, folder: TurnFolder) -> None:
+    """Keep the content that the changes replace, for the dialog and to undo them."""
+    with OpenWorkspace(Path(manifest.workspace), manifest.identity) as workspace:
+        for entry in entries:
+            if entry.base.kind is Kind.FILE:
+                workspace.keep(entry.path, folder)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Comparison:
-    """One comparison of a copy with its manifest."""
+    """What a copy differs in from its manifest. Call the methods in their order: each goes on with what was found.
+
+    Changes in a path that git ignores, or in a new folder of packages, are only counted, by the outermost such path:
+    `counted_by`, which is empty for all others.
+    """
 
     folder: TurnFolder
     manifest: Manifest
-    entries: list[Entry] = field(default_factory=list)
+    rules: GitIgnore
+    counter: WorkCounter
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """The changes by their path."""
     left: list[LeftOut] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     """Paths that are in the copy still."""
-    ignored: Counter[str] = field(default_factory=Counter)
-    """Number of changes that git ignores, by the outermost ignored path."""
+    counted: Counter[str] = field(default_factory=Counter)
+    """Number of changes that are only counted."""
     skipped: list[str] = field(default_factory=list)
     """Paths that are not compared: nothing below them is taken for removed."""
     links: dict[str, str] = field(default_factory=dict)
     """New and changed links, with their targets."""
     frozen_bytes: int = 0
     """Bytes of the changed files so far, before and after the change."""
-    rules: GitIgnore = field(init=False)
-    counter: WorkCounter = field(init=False)
 
-    def changes(self, ran: tuple[RanCall, ...]) -> ChangeList:
-        """Compare the trees, and keep the new and the old content of each change."""
-        self.rules = GitIgnore(self.manifest.workspace)
-        total = len(self.manifest.copied)
-        with (
-            opened(self.folder.copy) as top,
-            count_work("looking for changes", unit="file", total=total) as self.counter,
-        ):
-            self._compare_folder(top, (), ignored="")
-            self._note_removed()
-            self._leave_out_links(top)
-        self._leave_out_clashes()
-        for path, count in sorted(self.ignored.items()):
-            self._leave_out(path, f"git ignores it ({count:,} changes)")
-        for path, why in sorted(self.manifest.left.items()):
-            self._leave_out(path, f"not in the copy: {why}")
-        if len(self.entries) > MAX_ENTRIES:
-            why = f"{len(self.entries):,} changes; at most {MAX_ENTRIES:,} are applied"
-            self.left.insert(0, LeftOut(path=".", why=why))
-            self.entries = []
-        self._keep_bases()
-        left = self.left[:MAX_LEFT_OUT]
-        if len(self.left) > MAX_LEFT_OUT:
-            left.append(LeftOut(path=".", why=f"{len(self.left) - MAX_LEFT_OUT:,} more paths left out"))
-        return ChangeList(
-            workspace=self.manifest.workspace,
-            identity=self.manifest.identity,
-            entries=tuple(sorted(self.entries, key=lambda entry: entry.path.encode())),
-            left_out=tuple(left),
-            ran=ran,
-            hidden=tuple(display_path(path) for path in sorted(self.manifest.hidden)),
-        )
-
-    def _leave_out(self, path: str, why: str) -> None:
+    def leave_out(self, path: str, why: str) -> None:
+        """Apply nothing at `path`."""
+        self.entries.pop(path, None)
         self.left.append(LeftOut(path=display_path(path), why=why))
 
-    def _compare_folder(self, folder: int, parts: tuple[str, ...], *, ignored: str) -> None:
-        """Compare what is in an open folder. `ignored` is the outermost path above it that git ignores, or empty."""
+    def compare_folder(self, folder: int, parts: tuple[str, ...], *, counted_by: str) -> None:
+        """Compare what is in an open folder."""
         for name in sorted(os.listdir(folder)):
             reach("contained")
             entry_parts = (*parts, name)
@@ -235,29 +247,27 @@ class _Comparison:
             is_folder = stat.S_ISDIR(info.st_mode)
             is_new = path not in self.manifest.copied
             new_packages = is_folder and is_new and fold(name) in (*PACKAGE_FOLDERS, ".venv")
-            # Changes in an ignored path, or in a new folder of packages, are only counted: by the outermost such path.
-            counted_by = ignored
-            if not ignored and (new_packages or self.rules.ignores(path + ("/" if is_folder else ""))):
-                counted_by = path
+            is_counted = new_packages or self.rules.ignores(path + ("/" if is_folder else ""))
+            by = counted_by or (path if is_counted else "")
             self.seen.add(path)
-            self.counter.add(not is_new)
+            self.counter.add(not is_new)  # The total is the number of files that were copied.
             if is_folder:
-                self._compare_subfolder(folder, entry_parts, path, ignored=counted_by)
+                self._compare_subfolder(folder, entry_parts, path, counted_by=by)
             elif stat.S_ISREG(info.st_mode):
-                self._compare_file(folder, name, path, info, ignored=counted_by)
+                self._compare_file(folder, name, path, info, counted_by=by)
             elif stat.S_ISLNK(info.st_mode):
-                self._compare_link(os.readlink(name, dir_fd=folder), path, ignored=counted_by)
+                self._compare_link(os.readlink(name, dir_fd=folder), path, counted_by=by)
             else:
-                self._leave_out(path, "a pipe, socket or device")
+                self.leave_out(path, "a pipe, socket or device")
 
     def _skip(self, path: str, why: str = "") -> None:
         """Compare nothing of a path and below it, and leave it out if there is a reason to name."""
         self.seen.add(path)
         self.skipped.append(path)
         if why:
-            self._leave_out(path, why)
+            self.leave_out(path, why)
 
-    def _compare_subfolder(self, folder: int, parts: tuple[str, ...], path: str, *, ignored: str) -> None:
+    def _compare_subfolder(self, folder: int, parts: tuple[str, ...], path: str, *, counted_by: str) -> None:
         before = self.manifest.copied.get(path)
         if before is not None and before.state.kind is not Kind.FOLDER:
             self._skip(path, f"a {before.state.kind} was replaced by a folder; nothing in it is applied")
@@ -268,47 +278,44 @@ class _Comparison:
         os.chmod(parts[-1], 0o700, dir_fd=folder)
         with opened(parts[-1], at=folder) as below:
             empty = not os.listdir(below)
-            self._compare_folder(below, parts, ignored=ignored)
+            self.compare_folder(below, parts, counted_by=counted_by)
         if before is None and empty:
-            self._add_change(Entry(path=path, base=ABSENT, new=State(kind=Kind.FOLDER, mode=0o755)), ignored=ignored)
+            entry = Entry(path=path, base=ABSENT, new=State(kind=Kind.FOLDER, mode=0o755))
+            self._add_change(entry, counted_by=counted_by)
 
-    def _compare_file(self, folder: int, name: str, path: str, info: os.stat_result, *, ignored: str) -> None:
+    def _compare_file(self, folder: int, name: str, path: str, info: os.stat_result, *, counted_by: str) -> None:
         before = self.manifest.copied.get(path)
         if before is not None and before.unchanged == (info.st_ino, info.st_ctime_ns):
             return
         if before is not None and before.state.kind is Kind.FOLDER:
             self._skip(path, "a folder was replaced by a file")
             return
-        if ignored:
-            self.ignored[ignored] += 1
+        if counted_by:
+            # Also if only its times have changed: what is only counted is not read.
+            self.counted[counted_by] += 1
             return
         if info.st_size > MAX_FILE or self.frozen_bytes + info.st_size > MAX_FROZEN:
-            self._leave_out(path, f"too large to be applied ({info.st_size:,} bytes)")
+            self.leave_out(path, f"too large to be applied ({info.st_size:,} bytes)")
             return
         if not info.st_mode & stat.S_IRUSR:
             os.chmod(name, 0o600, dir_fd=folder)
         with opened(name, FILE_FLAGS, at=folder) as descriptor:
             sha, size = self.folder.keep_blob(descriptor)
-            start = os.pread(descriptor, 2, 0)
+            is_script = os.pread(descriptor, 2, 0) == b"#!"
         base = before.state if before is not None else ABSENT
-        mode = base.mode if base.kind is Kind.FILE else 0o644
-        executable, was_executable = bool(info.st_mode & stat.S_IXUSR), bool(mode & stat.S_IXUSR)
-        if executable and not was_executable:
-            # As `chmod +x` does it: each class of users that can read the file can execute it.
-            mode |= mode >> 2 & _EXECUTE_BITS
-        elif was_executable and not executable:
-            mode &= ~_EXECUTE_BITS
-        new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
+        new = State(kind=Kind.FILE, mode=_mode_to_apply(base, info), sha=sha, size=size)
         if new == base:
             return
         self.frozen_bytes += size + base.size
-        marks = ["made executable"] if executable and not was_executable else []
         later = runs_later(path)
-        if start == b"#!" and not (later or marks):
-            marks.append("a script")
-        self._add_change(Entry(path=path, base=base, new=new, runs_later=later, marks=tuple(marks)), ignored="")
+        marks: tuple[str, ...] = ()
+        if new.mode & stat.S_IXUSR and not (base.kind is Kind.FILE and base.mode & stat.S_IXUSR):
+            marks = ("made executable",)
+        elif is_script and not later:
+            marks = ("a script",)
+        self.entries[path] = Entry(path=path, base=base, new=new, runs_later=later, marks=marks)
 
-    def _compare_link(self, target: str, path: str, *, ignored: str) -> None:
+    def _compare_link(self, target: str, path: str, *, counted_by: str) -> None:
         before = self.manifest.copied.get(path)
         base = before.state if before is not None else ABSENT
         new = State(kind=Kind.LINK, target=target)
@@ -320,51 +327,58 @@ class _Comparison:
         self.links[path] = target
         marks = (f"link to {display_path(target)}",)
         entry = Entry(path=path, base=base, new=new, runs_later=runs_later(path), marks=marks)
-        self._add_change(entry, ignored=ignored)
+        self._add_change(entry, counted_by=counted_by)
 
-    def _add_change(self, entry: Entry, *, ignored: str) -> None:
-        if ignored:
-            self.ignored[ignored] += 1
+    def _add_change(self, entry: Entry, *, counted_by: str) -> None:
+        if counted_by:
+            self.counted[counted_by] += 1
         else:
-            self.entries.append(entry)
+            self.entries[entry.path] = entry
 
-    def _note_removed(self) -> None:
+    def note_removed(self) -> None:
+        """Add the removal of what was copied and is not in the copy any more."""
         for path, before in self.manifest.copied.items():
             if path in self.seen or any(path.startswith(f"{folder}/") for folder in self.skipped):
                 continue
             if self.rules.ignores(path + ("/" if before.state.kind is Kind.FOLDER else "")):
-                self.ignored[path] += 1
+                self.counted[path] += 1
                 continue
-            self.entries.append(Entry(path=path, base=before.state, new=ABSENT))
+            self.entries[path] = Entry(path=path, base=before.state, new=ABSENT)
 
-    def _leave_out_links(self, top: int) -> None:
+    def leave_out_links(self, top: int) -> None:
         """Leave out every new link that does not lead to something inside the workspace, without another new link."""
         for path, target in self.links.items():
             if why := _link_fault(top, path, target):
-                self.entries = [entry for entry in self.entries if entry.path != path]
-                self._leave_out(path, f"link to {display_path(target)}: {why}")
+                self.leave_out(path, f"link to {display_path(target)}: {why}")
 
-    def _leave_out_clashes(self) -> None:
+    def leave_out_clashes(self) -> None:
         """Leave out added paths that another file system takes for a path that exists."""
         folded: dict[str, set[str]] = {}
-        added = {entry.path for entry in self.entries if entry.base.kind is Kind.ABSENT}
-        removed = {entry.path for entry in self.entries if entry.new.kind is Kind.ABSENT}
+        added = {path for path, entry in self.entries.items() if entry.base.kind is Kind.ABSENT}
+        removed = {path for path, entry in self.entries.items() if entry.new.kind is Kind.ABSENT}
         for path in {*self.manifest.copied, *added} - removed:
-            for parent in _with_ancestors(path):
-                folded.setdefault("/".join(fold(part) for part in parent.split("/")), set()).add(parent)
+            for ancestor in _with_ancestors(path):
+                folded.setdefault(_fold_path(ancestor), set()).add(ancestor)
         clashing = {path for paths in folded.values() if len(paths) > 1 for path in paths}
         for path in sorted(added):
             if clash := next((ancestor for ancestor in _with_ancestors(path) if ancestor in clashing), None):
-                others = folded["/".join(fold(part) for part in clash.split("/"))] - {clash}
-                self.entries = [entry for entry in self.entries if entry.path != path]
-                self._leave_out(path, f"some file systems take it for {display_path(sorted(others)[0])}")
+                others = folded[_fold_path(clash)] - {clash}
+                self.leave_out(path, f"some file systems take it for {display_path(sorted(others)[0])}")
 
-    def _keep_bases(self) -> None:
-        """Keep the content that the changes replace, for the dialog and to undo them."""
-        with OpenWorkspace(Path(self.manifest.workspace), self.manifest.identity) as workspace:
-            for entry in self.entries:
-                if entry.base.kind is Kind.FILE:
-                    workspace.keep(entry.path, self.folder)
+
+def _mode_to_apply(base: State, info: os.stat_result) -> int:
+    """Return the mode for a file of the copy: that of its base, but for the right to execute it."""
+    mode = base.mode if base.kind is Kind.FILE else 0o644
+    is_executable = bool(info.st_mode & stat.S_IXUSR)
+    if is_executable is bool(mode & stat.S_IXUSR):
+        return mode
+    # As `chmod +x` does it: each class of users that can read the file can execute it.
+    return mode | mode >> 2 & _EXECUTE_BITS if is_executable else mode & ~_EXECUTE_BITS
+
+
+def _fold_path(path: str) -> str:
+    """Return the form that paths share which some file systems take for one."""
+    return "/".join(fold(part) for part in path.split("/"))
 
 
 def _with_ancestors(path: str) -> Iterator[str]:
@@ -415,8 +429,9 @@ def _link_fault(top: int, path: str, target: str) -> str:
 def in_review_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries in the order to review them: links and files that may run later come first."""
 
-    def rank(entry: Entry) -> tuple[int, str]:
-        order = ("change", "mode", "add", "remove")
-        return (0 if entry.runs_later else 1 if entry.marks else 2 + order.index(entry.verb), entry.path)
+    def rank(entry: Entry) -> int:
+        if entry.runs_later:
+            return 0
+        return 1 if entry.marks else 2 + ("change", "mode", "add", "remove").index(entry.verb)
 
-    return tuple(sorted(entries, key=rank))
+    return tuple(sorted(entries, key=lambda entry: (rank(entry), entry.path)))
