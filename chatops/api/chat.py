@@ -183,6 +183,7 @@ class Chat:
         chat = cls(**options)
         with open_store(Storage.READ, registry=chat._options.registry) as store:
             info = store.session(SessionId(session_id))
+        # None: that of the session. The constructor has chosen the role of a new chat.
         role = options.get("role") or None
         chat._options = replace(in_session_workspace(chat._options, info), role=role)
         chat.session_id = info.id

@@ -84,18 +84,19 @@ class Step:
     once: Sequence[AnyTool] = ()
 
 
-class _ToolNames:
-    """The program's tools by name, each with the steps that use it."""
+class _ProgramTools:
+    """The program's tools with the steps that use them, collected while the definition is made."""
 
     def __init__(self, workflow: str) -> None:
         self.workflow = workflow
         self._own: dict[str, FunctionTool] = {}
         self._made: dict[int, FunctionTool] = {}
         """From the identity of what was given, so that one function is one tool in all steps."""
-        self._steps: dict[str, dict[str, None]] = {}
+        self._steps: dict[str, dict[str | None, None]] = {}
+        """By the name of a tool, in their order; None: every step."""
 
-    def name(self, given: AnyTool, *, step: str) -> str:
-        """Return the name of a tool that `step` names."""
+    def take(self, given: AnyTool, *, step: str) -> str:
+        """Add a tool that `step` names, if it is one of the program. Return its name."""
         if isinstance(given, str):
             return given
         own = self._made.get(id(given)) or as_tool(given)
@@ -103,8 +104,8 @@ class _ToolNames:
         self.add(own, step=step)
         return own.spec.name
 
-    def add(self, own: FunctionTool, *, step: str) -> None:
-        """Bind a tool to a step; empty: to every step. Raises ConfigError if another tool has its name."""
+    def add(self, own: FunctionTool, *, step: str | None) -> None:
+        """Bind a tool to a step; None: to every step. Raises ConfigError if another tool has its name."""
         name = own.spec.name
         if self._own.setdefault(name, own) is not own:
             raise ConfigError(
@@ -115,31 +116,34 @@ class _ToolNames:
     def bound(self) -> tuple[Tool, ...]:
         """Return all tools, with the steps that they are bound to in their specs."""
         bindings = {
-            name: () if "" in steps else tuple(f"{self.workflow}.{step}" for step in steps)
+            name: () if None in steps else tuple(f"{self.workflow}.{step}" for step in steps)
             for name, steps in self._steps.items()
         }
         return tuple(replace(own, spec=replace(own.spec, steps=bindings[name])) for name, own in self._own.items())
 
 
-def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:
-    """Return the step as a file would have it."""
+def _step_entry(step: Step, tools: _ProgramTools) -> dict[str, Any]:
+    """Return the step as a file would have it, and add its functions to `tools`."""
 
     def names(given: Sequence[AnyTool]) -> list[str]:
-        return [tools.name(tool, step=step.name) for tool in given]
+        return [tools.take(tool, step=step.name) for tool in given]
 
     def validation(given: Validator) -> dict[str, Any]:
         if not isinstance(given, Mapping):
-            return {"tool": tools.name(given, step=step.name)}
+            return {"tool": tools.take(given, step=step.name)}
         entry: dict[str, Any] = {
             key: dict(value) if isinstance(value, Mapping) else value for key, value in given.items()
         }
         if "tool" in entry:
-            entry["tool"] = tools.name(entry["tool"], step=step.name)
+            entry["tool"] = tools.take(entry["tool"], step=step.name)
         if entry.get("depends_on") is not None:
             entry["depends_on"] = names(entry["depends_on"])
         return entry
 
-    schema = step.output_schema
+    if isinstance(step.output_schema, type):
+        schema: Mapping[str, Any] | None = step.output_schema.model_json_schema()
+    else:
+        schema = None if step.output_schema is None else dict(step.output_schema)
     return {
         "name": step.name,
         "system_prompt": step.system_prompt,
@@ -148,7 +152,7 @@ def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:
         "tools": None if step.tools is None else names(step.tools),
         "validation_tools": [validation(tool) for tool in step.validation_tools],
         "gates": [dict(gate) for gate in step.gates],
-        "output_schema": schema.model_json_schema() if isinstance(schema, type) else schema and dict(schema),
+        "output_schema": schema,
         "max_iterations": step.max_iterations,
         "max_step_retries": step.max_step_retries,
         "temperature": step.temperature,
@@ -161,14 +165,15 @@ def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:
     }
 
 
-def _add_registered(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools: _ToolNames) -> None:
+def _add_registered(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools: _ProgramTools) -> None:
+    """Bind the registered tools to their steps, and name each in the `entries` of these, as a file would."""
     names = [str(entry["name"]) for entry in entries]
     for own, keys in registry.entries():
-        wanted = [_find_step(key, names, workflow=tools.workflow, tool=own.spec.name) for key in keys]
+        wanted = [_find_step(key, names, workflow=tools.workflow, tool=own.spec.name) for key in keys] or names
         for entry in entries:
-            if keys and entry["name"] not in wanted:
+            if entry["name"] not in wanted:
                 continue
-            tools.add(own, step=str(entry["name"]) if keys else "")
+            tools.add(own, step=str(entry["name"]) if keys else None)
             if entry["tools"] is not None and own.spec.name not in entry["tools"]:
                 entry["tools"].append(own.spec.name)
 
@@ -207,8 +212,7 @@ def _parse_spec(name: str, value: dict[str, Any]) -> WorkflowSpec:
 
 
 ROLE = RoleSpec(name="python")
-"""The role of a run that names none. It lists no tools, so that each step's own list is what narrows. Its models are
-those of the default role."""
+"""The role of a run that names none. It lists no tools, so each step's own list narrows; models as the default role."""
 
 ACCEPTED = "accepted"
 REFUSED = "the program that runs this workflow does not permit it"
@@ -298,7 +302,7 @@ def _make_result(
     phase = state.phase
     given = [step for step in steps if step.status == ACCEPTED]
     answered = isinstance(phase, RunFinished) and phase.result is RunResult.ANSWERED
-    # An answer may fit the schema and still not be accepted by the class.
+    # An answer may fit the schema and still not be accepted by the class. A run that answered has a step that did.
     unfit = given[-1].detail if answered else ""
     failed = failed_steps(state)
     return WorkflowResult(
@@ -330,8 +334,7 @@ def _make_report(view: StepView, spec: StepSpec, reasoning: str, kind: type[Base
     known = StepReport(name=view.name, status="open", attempts=view.attempt, detail=view.detail, reasoning=reasoning)
     match view.status:
         case "answered":
-            value, unfit = _read_answer(view.output, spec, kind)
-            return replace(known, status=ACCEPTED, result=value, detail=unfit)
+            return _with_answer(replace(known, status=ACCEPTED, detail=""), view.output, spec, kind)
         case "skipped":
             return replace(known, status="skipped")
         case "failed" | "cancelled" if view.attempt:
@@ -342,21 +345,23 @@ def _make_report(view: StepView, spec: StepSpec, reasoning: str, kind: type[Base
             return known
 
 
-def _read_answer(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:
-    """Return a step's answer as a value, and why it is not an instance of the requested class.
+def _with_answer(known: StepReport, text: str, step: StepSpec, kind: type[BaseModel] | None) -> StepReport:
+    """Add a step's answer as a value, and as `detail` why it is not an instance of the requested class.
 
     Without a schema only an object or a list is taken for JSON: any other text is the answer itself.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return text, ""
+        return replace(known, result=text)
     if kind is None:
-        return (value if step.output_schema or isinstance(value, dict | list) else text), ""
+        is_json = step.output_schema or isinstance(value, dict | list)
+        return replace(known, result=value if is_json else text)
     try:
-        return kind.model_validate_json(text), ""
+        return replace(known, result=kind.model_validate_json(text))
     except ValidationError as error:
-        return value, f"The result of step {step.name} is not a {kind.__name__}: {error}"
+        unfit = f"The result of step {step.name} is not a {kind.__name__}: {error}"
+        return replace(known, result=value, detail=unfit)
 
 
 class Workflow:
@@ -369,13 +374,13 @@ class Workflow:
 
         Raises ConfigError for errors that do not depend on where it runs.
         """
-        names = _ToolNames(name)
-        entries = [_step_entry(step, names) for step in steps]
+        own = _ProgramTools(name)
+        entries = [_step_entry(step, own) for step in steps]
         if tools is not None:
-            _add_registered(tools, entries, names)
+            _add_registered(tools, entries, own)
         self.spec = _parse_spec(name, {"description": description, "steps": entries})
         """The workflow as a definition in a file would say it."""
-        self._tools = names.bound()
+        self._tools = own.bound()
         self._classes = {step.name: schema for step in steps if isinstance(schema := step.output_schema, type)}
 
     def run(
@@ -431,6 +436,7 @@ class Workflow:
             return await self._run_to_pause(run, on_approval)
 
     async def _resume(self, session_id: SessionId, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
+        # The run continues in its own folder: what was approved there must not run in another one.
         with open_store(Storage.READ, registry=options.registry) as store:
             options = in_session_workspace(options, store.session(session_id))
         async with open_app(options, tools=self._tools, role=ROLE) as app:
