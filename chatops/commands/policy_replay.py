@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from enum import StrEnum
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,9 +37,15 @@ APPROVE_PREFIX = "--approve "
 """Begins the source of an answer of the command line."""
 _FACTS = TypeAdapter(CallFacts)
 _LAYERS = TypeAdapter(tuple[Layer, ...])
-_NO_FACTS = "without kept facts"
-_NO_LAYER = "no layer had decided"
-_NO_TOOL = "tools that are not here"
+
+
+class _Skipped(StrEnum):
+    """Why the verdict on a call cannot be given again, in words."""
+
+    NO_FACTS = "without kept facts"
+    NO_LAYER = "no layer had decided"
+    NO_TOOL = "tools that are not here"
+    DAMAGED = "damaged rows"
 
 
 @frozen_dataclass
@@ -80,7 +87,7 @@ def _report(replay: "_LogReplay", *, as_json: bool) -> None:
         values: list[JsonValue] = [
             {**asdict(difference), "count": len(calls), "call": calls[-1]} for difference, calls in ordered
         ]
-        skipped = dict(replay.skipped)
+        skipped = {reason.value: number for reason, number in replay.skipped.items()}
         screen().json({"judged": replay.judged, "differing": count, "differences": values, "not_judged": skipped})
         return
     rows = [
@@ -99,7 +106,7 @@ def _report(replay: "_LogReplay", *, as_json: bool) -> None:
         screen().answer(table(("CALLS", "ROLE", "TOOL", "VERDICT", "BY", "SUCH AS", "NOW BY"), rows))
     screen().say(f"{plural(replay.judged, 'call')} judged, {count or 'none'} {'differs' if count == 1 else 'differ'}.")
     for reason, number in replay.skipped.items():
-        screen().say(f"Not judged: {number} ({reason}).")
+        screen().say(f"Not judged: {number} ({reason.value}).")
 
 
 class _LogReplay:
@@ -113,8 +120,8 @@ class _LogReplay:
         self.judged = 0
         self.changed: dict[_Difference, list[str]] = {}
         """The calls on which the verdict differs."""
-        self.skipped: Counter[str] = Counter()
-        """Numbers of verdicts that cannot be judged again, by the reason."""
+        self.skipped: Counter[_Skipped] = Counter()
+        """Numbers of verdicts that cannot be judged again."""
 
     def take(self, row: AuditRow) -> None:
         """Judge the call of a row again, if it is a verdict."""
@@ -125,9 +132,9 @@ class _LogReplay:
             judged = self.judge(entry)
         except (ValueError, LookupError, TypeError, AttributeError):
             # The row is damaged, or no chatops wrote it: its values may be of any type.
-            self.skipped["damaged rows"] += 1
+            self.skipped[_Skipped.DAMAGED] += 1
             return
-        if isinstance(judged, str):
+        if isinstance(judged, _Skipped):
             self.skipped[judged] += 1
             return
         self.judged += 1
@@ -147,23 +154,27 @@ class _LogReplay:
             )
             self.changed.setdefault(difference, []).append(str(entry.get("call_id")))
 
-    def judge(self, entry: Mapping[str, Any]) -> Judgement | str:
-        """Return the verdict on a logged call now, or why it cannot be judged."""
+    def judge(self, entry: Mapping[str, Any]) -> Judgement | _Skipped:
+        """Return the verdict on a logged call now, or why there is none."""
         tool = entry["tool"]
         if not entry.get("layer"):
-            return _NO_LAYER
+            return _Skipped.NO_LAYER
         if self._opened.catalog.get(tool) is None:
-            return _NO_TOOL
+            return _Skipped.NO_TOOL
         grant = self._grant(entry["role"], entry.get("layers", ()))
         if isinstance(grant, ConfigError):
             return Judgement(verdict=Verdict.DENY, reason=str(grant))
         if entry.get("facts") is None:
             # Without them it can still be told that the role does not have the tool at all.
             permitted = grant.permits(tool)
-            return permitted if permitted.verdict is Verdict.DENY else _NO_FACTS
+            return permitted if permitted.verdict is Verdict.DENY else _Skipped.NO_FACTS
         if (facts := _read_facts(entry["facts"])) is None:
-            return _NO_FACTS
-        answered_by = entry.get("answered_by", "")
+            return _Skipped.NO_FACTS
+        return self._judge_call(entry, facts, grant)
+
+    def _judge_call(self, entry: Mapping[str, Any], facts: CallFacts, grant: Grant) -> Judgement | _Skipped:
+        """Judge a call with its facts, under what answered it then: ``--approve``, remembered rules, the copy."""
+        tool, answered_by = entry["tool"], entry.get("answered_by", "")
         if answered_by.startswith(APPROVE_PREFIX):
             grant = replace(grant, answers=(*grant.answers, *self._approval_rules(answered_by)))
         # A call's id begins with that of its session.
@@ -178,7 +189,7 @@ class _LogReplay:
         names_arguments = any(isinstance(pattern, ExactArguments) for pattern in patterns)
         if names_arguments and sha256(facts.arguments) != entry["sha256"]:
             # Of some arguments the log keeps digests alone, and a rule that names exact arguments cannot match those.
-            return _NO_FACTS
+            return _Skipped.NO_FACTS
         judged = grant.judge(tool, facts, remembered=remembered, workspace_read=bool(entry.get("read")))
         if judged.verdict is Verdict.ASK and answered_by == ANSWERED_BY:
             # The copy of a contained turn answers again.
