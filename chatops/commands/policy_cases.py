@@ -105,6 +105,15 @@ class _JudgedCase:
         return deciding.verdict in self.case.verdict and self.case.layer in ("", deciding.reason)
 
 
+@frozen_dataclass
+class _DecidedCases:
+    """The cases that follow from what users decided."""
+
+    cases: list[JsonValue]
+    left_out: int
+    """Number of calls whose tool is not here any more, so that no case can be judged."""
+
+
 def run(arguments: Namespace) -> int:
     """Judge the cases of a file; exit code 1 if a verdict differs. With ``--from-history`` write such a file."""
     if arguments.from_history:
@@ -202,22 +211,22 @@ def _judged_json(result: _JudgedCase) -> JsonValue:
 
 def _write_history(opened: App, arguments: Namespace) -> int:
     """Write the cases that follow from what users decided in this folder."""
-    cases, unjudged = _cases_from_decisions(opened)
-    text = json.dumps({"version": 1, "cases": cases}, indent=2, ensure_ascii=False)
+    decided = _cases_from_decisions(opened)
+    text = json.dumps({"version": 1, "cases": decided.cases}, indent=2, ensure_ascii=False)
     if arguments.file is None:
         screen().answer(text)
     else:
         write_new_private(Path(arguments.file).expanduser(), f"{text}\n".encode("utf-8", "replace"))
     screen().say(
-        f"{plural(len(cases), 'case')} of what was decided in {opened.workspace}"
-        + (f"; {plural(unjudged, 'call')} of tools that are not here left out." if unjudged else ".")
+        f"{plural(len(decided.cases), 'case')} of what was decided in {opened.workspace}"
+        + (f"; {plural(decided.left_out, 'call')} of tools that are not here left out." if decided.left_out else ".")
     )
     return 0
 
 
-def _cases_from_decisions(opened: App) -> tuple[list[JsonValue], int]:
-    """Return a case for each call that a user has approved or denied, and the number of those that cannot be judged."""
-    folder, level, unjudged = str(opened.workspace), opened.rights.level, 0
+def _cases_from_decisions(opened: App) -> _DecidedCases:
+    """Return a case for each call that a user has approved or denied in this folder."""
+    folder, level, left_out = str(opened.workspace), opened.rights.level, 0
     sessions = {info.id for info in opened.store.sessions(workspace=folder, limit=ALL)}
     arguments = {
         message.call_id: message.arguments
@@ -232,7 +241,7 @@ def _cases_from_decisions(opened: App) -> tuple[list[JsonValue], int]:
         if not isinstance(row.decision, Approved | Edited | Rejected):
             continue
         if opened.catalog.get(row.tool) is None:
-            unjudged += 1
+            left_out += 1
             continue
         right = _NOT_ALLOWED if isinstance(row.decision, Rejected) else _NOT_DENIED
         key = (row.role, row.tool, arguments[row.call_id])
@@ -248,4 +257,4 @@ def _cases_from_decisions(opened: App) -> tuple[list[JsonValue], int]:
         for (role, tool, given), expected in verdicts.items()
         if isinstance(arguments_value(given), dict)
     ]
-    return cases, unjudged
+    return _DecidedCases(cases=cases, left_out=left_out)

@@ -21,6 +21,7 @@ from chatops.config.registry import load_registry
 from chatops.config.trust import OwnToolsTrust
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ToolSpec, Verdict, tool_name
 from chatops.domain.wording import plural
 from chatops.engine.signature import parameters
@@ -37,7 +38,23 @@ from chatops.wiring.app import App
 from chatops.wiring.explain import Explanation, explain_call, rights_matrix
 from chatops.wiring.rows import describe_rule, unknown_name
 from chatops.wiring.stored import Storage
-from chatops.wiring.toolbox import load_file, name_fault
+from chatops.wiring.toolbox import OwnTools, load_file, name_fault
+
+
+@frozen_dataclass
+class _JudgedTool:
+    """A tool with its verdict in a role."""
+
+    spec: ToolSpec
+    verdict: Verdict
+    denial: str = ""
+    """Which layer denies it, in words; empty if none does."""
+
+    @property
+    def json(self) -> dict[str, JsonValue]:
+        """The tool for scripts."""
+        fields = fields_json(self.spec, "min_access", "read_only", "source", "description")
+        return {"tool": self.spec.name, "verdict": self.verdict.value, "reason": self.denial, **fields}
 
 
 def roles(arguments: Namespace) -> int:
@@ -147,15 +164,15 @@ def tools(arguments: Namespace) -> int:
         if arguments.action == "show":
             _show_tool(opened, grant, tool_name(arguments.tool), arguments.output_format)
             return 0
-        judged = [(spec, *_verdict_and_reason(grant, spec)) for spec in opened.catalog.specs]
+        judged = [_judge_tool(grant, spec) for spec in opened.catalog.specs]
         rows = [
-            (spec.name, verdict.value, spec.min_access.word, reason or spec.description)
-            for spec, verdict, reason in judged
+            (tool.spec.name, tool.verdict.value, tool.spec.min_access.word, tool.denial or tool.spec.description)
+            for tool in judged
         ]
         lacks = [f"{tool} is not offered: {reason}" for tool, reason in opened.catalog.unavailable.items()]
         return show_list(
             arguments,
-            [_tool_json(spec, verdict, reason) for spec, verdict, reason in judged],
+            [tool.json for tool in judged],
             ("TOOL", "VERDICT", "FROM LEVEL", "ABOUT"),
             rows,
             notes=(f"For role {grant.role} at access level {grant.level.word}.", *lacks),
@@ -177,23 +194,16 @@ def _check_file(file: Path, arguments: Namespace) -> int:
     if not (arguments.yes or _is_trusted(file.resolve(), data, paths) or _confirm_run(file)):
         screen().say("Nothing was run.")
         return 1
-    loaded_file = load_file(data, file.resolve())
-    problems = list(loaded_file.notices)
-    problems += [fault for tool in loaded_file.tools if (fault := name_fault(tool.spec.name, taken=()))]
-    problems += [
-        f"{tool.spec.name} has no docstring, so no model knows what it is for."
-        for tool in loaded_file.tools
-        if not tool.spec.description
-    ]
-    view = screen()
+    loaded = load_file(data, file.resolve())
+    problems, view = _problems_of(loaded), screen()
     if arguments.output_format == "json":
         tools = [
-            {**_tool_json(tool.spec, tool.spec.verdict, ""), "schema": json_or_text(tool.spec.schema)}
-            for tool in loaded_file.tools
+            {**_JudgedTool(spec=tool.spec, verdict=tool.spec.verdict).json, "schema": json_or_text(tool.spec.schema)}
+            for tool in loaded.tools
         ]
         view.json({"tools": list[JsonValue](tools), "problems": list[JsonValue](problems)})
         return 1 if problems else 0
-    for tool in loaded_file.tools:
+    for tool in loaded.tools:
         _print_description(tool.spec)
         view.answer(f"\nFrom level {tool.spec.min_access.word}; verdict {tool.spec.verdict.value}.\n")
     for problem in problems:
@@ -202,10 +212,20 @@ def _check_file(file: Path, arguments: Namespace) -> int:
         view.say("It has problems.")
         return 1
     view.say(f"It can be used. {_how_to_load(file.resolve(), data, paths)}")
-    loaded = load_registry(path=options(arguments).registry, paths=paths, env=os.environ)
-    target = file_to_edit(loaded, paths)
-    view.say(line_for_role([tool.spec.name for tool in loaded_file.tools], registry=loaded.registry, target=target))
+    registry = load_registry(path=options(arguments).registry, paths=paths, env=os.environ)
+    names, target = [tool.spec.name for tool in loaded.tools], file_to_edit(registry, paths)
+    view.say(line_for_role(names, registry=registry.registry, target=target))
     return 0
+
+
+def _problems_of(loaded: OwnTools) -> list[str]:
+    """Return why tools of a file cannot be used, or not well."""
+    specs = [tool.spec for tool in loaded.tools]
+    faults = (name_fault(spec.name, taken=()) for spec in specs)
+    missing = (
+        f"{spec.name} has no docstring, so no model knows what it is for." for spec in specs if not spec.description
+    )
+    return [*loaded.notices, *filter(None, faults), *missing]
 
 
 def _how_to_load(file: Path, data: bytes, paths: Paths) -> str:
@@ -246,29 +266,19 @@ def _show_tool(opened: App, grant: Grant, name: str, output: str) -> None:
     spec = next((spec for spec in opened.catalog.specs if spec.name == name), None)
     if spec is None:
         raise unknown_name("tool", name, [spec.name for spec in opened.catalog.specs])
-    verdict, reason = _verdict_and_reason(grant, spec)
-    view = screen()
+    judged, view = _judge_tool(grant, spec), screen()
     if output == "json":
-        view.json({**_tool_json(spec, verdict, reason), "schema": json_or_text(spec.schema)})
+        view.json({**judged.json, "schema": json_or_text(spec.schema)})
         return
     _print_description(spec)
     view.answer(f"\nFrom level {spec.min_access.word}; source: {spec.source}.")
-    view.answer(f"Role {grant.role}, level {grant.level.word}: {reason or verdict.value}.")
+    view.answer(f"Role {grant.role}, level {grant.level.word}: {judged.denial or judged.verdict.value}.")
 
 
-def _tool_json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonValue]:
-    return {
-        "tool": spec.name,
-        "verdict": verdict.value,
-        "reason": reason,
-        **fields_json(spec, "min_access", "read_only", "source", "description"),
-    }
-
-
-def _verdict_and_reason(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
-    """Return the verdict, and for a denied tool the reason."""
+def _judge_tool(grant: Grant, spec: ToolSpec) -> _JudgedTool:
     judged = grant.judge_tool(spec.name)
-    return judged.verdict, f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""
+    denial = f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""
+    return _JudgedTool(spec=spec, verdict=judged.verdict, denial=denial)
 
 
 def policy(arguments: Namespace) -> int:
