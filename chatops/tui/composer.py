@@ -61,14 +61,14 @@ class Completions(ErrorBoundary, Static):
         super().__init__("", id=id, markup=False)
         self.display = False
         self._items: tuple[Completion, ...] = ()
-        self._at = 0
-        """The highlighted completion; -1: none."""
+        self._at: int | None = None
+        """The highlighted completion."""
         self._note = ""
 
     @property
     def current(self) -> Completion | None:
         """The highlighted completion, or None if none is or the list is closed."""
-        return self._items[self._at] if self.display and self._items and self._at >= 0 else None
+        return self._items[self._at] if self.display and self._items and self._at is not None else None
 
     def offer(self, items: Sequence[Completion], *, highlight: bool = True, note: str = "") -> None:
         """Show these completions, the first one highlighted if wanted, and a note below them.
@@ -77,7 +77,7 @@ class Completions(ErrorBoundary, Static):
         """
         self._items = tuple(items)
         self._note = note
-        self._at = 0 if highlight else -1
+        self._at = 0 if highlight else None
         self.display = bool(items or note)
         self.screen.set_class(self.display, "-completing")
         self._draw()
@@ -85,7 +85,9 @@ class Completions(ErrorBoundary, Static):
     def move(self, by: int) -> None:
         """Move the highlight by `by` entries, wrapping around."""
         if self._items:
-            self._at = (max(self._at, 0 if by < 0 else -1) + by) % len(self._items)
+            # From no entry, Down leads to the first one and Up to the last.
+            before = self._at if self._at is not None else min(0, -by)
+            self._at = (before + by) % len(self._items)
             self._draw()
 
     def _draw(self) -> None:
@@ -93,7 +95,7 @@ class Completions(ErrorBoundary, Static):
         max_lines = max(2, min(MAX_SHOWN, self.screen.size.height - _LINES_AROUND))
         # The last line counts where not all fit.
         room = max_lines if count <= max_lines else max_lines - 1
-        first = max(0, min(self._at - room + 1, count - room))
+        first = max(0, min((self._at or 0) - room + 1, count - room))
         shown = self._items[first : first + room]
         # Where there is little room, what a command does says more than its arguments.
         is_narrow = self.screen.size.width < _ARGUMENTS_WIDTH
@@ -107,7 +109,7 @@ class Completions(ErrorBoundary, Static):
             text = f"{'>' if is_current else ' '} {shown_text}{gap}  {item.note}".rstrip()
             lines.append(Content.styled(text, "bold" if is_current else ""))
         if count > room:
-            place = f"{self._at + 1} of {count}" if self._at >= 0 else f"{count} in all"
+            place = f"{self._at + 1} of {count}" if self._at is not None else f"{count} in all"
             lines.append(Content(f"  {place}, Down for more"))
         if self._note:
             lines.append(Content(f"  {self._note}"))

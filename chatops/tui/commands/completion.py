@@ -224,9 +224,10 @@ class Completer:
         if query is None or self._composer.text in (self._closed_for, self._composer.placed_text):
             self._offer([])
         elif query.kind == "argument":
+            if query.before != self._asked_after:
+                self._request_arguments(query.before)
             # Without an argument the command is complete, and Enter runs it.
-            matching = complete_argument(query.word, self._arguments) if self._request_arguments(query) else []
-            self._offer(matching, highlight=bool(query.word))
+            self._offer(complete_argument(query.word, self._arguments), highlight=bool(query.word))
         elif query.kind == "command":
             self._offer(complete_command(query.word))
         else:
@@ -241,51 +242,48 @@ class Completer:
             return None
         return query_at(self._composer.document.get_line(row), row=row, column=column)
 
-    def _request_arguments(self, query: CompletionQuery) -> bool:
-        """Ask for the arguments that may follow. Return True if they were asked for already."""
-        if query.before == self._asked_after:
-            return True
-        self._asked_after, self._arguments = query.before, ()
-        if (command := completed_command(query.before)) is None:
-            return True
+    def _request_arguments(self, before: tuple[str, ...]) -> None:
+        """Ask for the arguments that may follow these words. There are none until they have come."""
+        self._asked_after, self._arguments = before, ()
+        if (command := completed_command(before)) is None:
+            return
 
         async def ask() -> None:
             try:
-                arguments = await command.complete(self._context(), query.before)
+                arguments = await command.complete(self._context(), before)
             except ChatopsError:
                 # Completion is optional; the command itself reports what is wrong.
                 arguments = ()
-            if query.before == self._asked_after:
+            if before == self._asked_after:
                 self._arguments = arguments
                 self._update()
 
         self._composer.run_worker(ask(), group="arguments", exclusive=True)
-        return False
 
     def _enter(self) -> None:
         """Run a command or send a message that is complete; otherwise only take the highlighted completion.
 
         A command is complete as soon as no other one begins so, unless it needs an argument.
         """
-        current = self._list.current
-        query = self._query()
-        if current is None or query is None:
+        current, query = self._list.current, self._query()
+        if current is None or query is None or self._is_complete(current, query):
             self._offer([])
             self._composer.send()
             return
-        if query.kind == "command":
-            written = self._composer.text.strip()
-            is_complete = current.insert.strip() == written or written[1:] in ALIASES
-            if not is_complete and current.insert == _only_completion(query.word):
-                self._insert()
-                is_complete = True
-        else:
-            is_complete = query.word == (current.text if query.kind == "file" else current.insert.strip())
-        if is_complete:
-            self._offer([])
+        self._insert()
+        if query.kind == "command" and current.insert == _only_completion(query.word):
             self._composer.send()
-        else:
-            self._insert()
+
+    def _is_complete(self, current: Completion, query: CompletionQuery) -> bool:
+        """Return True if what is typed is the highlighted completion, or another name of a command."""
+        match query.kind:
+            case "command":
+                written = self._composer.text.strip()
+                return current.insert.strip() == written or written[1:] in ALIASES
+            case "argument":
+                return query.word == current.insert.strip()
+            case "file":
+                return query.word == current.text
 
     def _insert(self) -> None:
         """Put the highlighted completion in place of the word at the cursor."""
