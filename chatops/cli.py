@@ -12,7 +12,7 @@ from chatops.commands.parser import handler, parse
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
 from chatops.domain.sanitize import sanitize
-from chatops.startup import pause_collector, show_start, without_module
+from chatops.startup import pause_collector, starting_line, without_module
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -82,7 +82,7 @@ def _chat(arguments: "Namespace") -> int:
         _screen().say(NO_TERMINAL)
         return USAGE
     # Textual's text area would load it, and no field of ours highlights code: 2 ms of the start.
-    with without_module("tree_sitter"), show_start():
+    with without_module("tree_sitter"), starting_line():
         from chatops.commands import chat
 
     return chat.run(arguments)

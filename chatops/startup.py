@@ -11,6 +11,7 @@ import signal
 import sys
 import termios
 from collections.abc import Iterator
+from typing import Any
 
 _SWITCH_S = 0.0005
 """Seconds for which a thread may keep the interpreter: a key waits no longer than that."""
@@ -41,17 +42,13 @@ def without_module(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_start() -> Iterator[None]:
+def starting_line() -> Iterator[None]:
     """Show on the terminal that the program starts, while its modules are imported. Nothing of the line stays.
 
-    Keys typed meanwhile are kept, but not shown: an Enter would leave the line on the screen.
+    Keys typed meanwhile are kept, but not shown: an Enter would leave the line on the screen. Commands that print have
+    `Screen.show_start` instead, whose line stands until they do.
     """
-    try:
-        # A process in the background would be stopped here, and restore later what was the shell's.
-        before = termios.tcgetattr(0) if os.tcgetpgrp(0) == os.getpgrp() and os.isatty(2) else None
-    except (OSError, termios.error):
-        before = None
-    if before is None:
+    if (before := _terminal_in_front()) is None:
         yield
         return
     silent = [*before]
@@ -68,6 +65,16 @@ def show_start() -> Iterator[None]:
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(0, termios.TCSANOW, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+
+
+def _terminal_in_front() -> list[Any] | None:
+    """Return the terminal's settings; None if there is none, or this process is in the background.
+
+    Such a process would be stopped when it sets them, and restore later what was the shell's.
+    """
+    with contextlib.suppress(OSError, termios.error):
+        return termios.tcgetattr(0) if os.tcgetpgrp(0) == os.getpgrp() and os.isatty(2) else None
+    return None
 
 
 def answer_keys_first() -> None:
