@@ -76,10 +76,10 @@ def read_turn(body: Mapping[str, object]) -> Turn:
         for index, message in enumerate(messages)
         if message.get("role") == "user" and (text := _typed_part(as_text(message.get("content"))))
     }
-    last, text = max(typed.items(), default=(-1, ""))
+    last = max(typed, default=None)
     return Turn(
-        message=text,
-        rounds=rounds_of(messages[last + 1 :]),
+        message=typed[last] if last is not None else "",
+        rounds=rounds_of(messages[last + 1 :] if last is not None else messages),
         tools=offered_tools(body),
         may_not_call=body.get("tool_choice") == "none",
     )

@@ -132,7 +132,8 @@ def read_scene(body: Mapping[str, object]) -> Scene | None:
         if message.get("role") == "user" and not (text := as_text(message.get("content"))).startswith(OURS)
     }
     # The last request opened the attempt.
-    start, opening = max(requests.items(), default=(-1, ""))
+    last = max(requests, default=None)
+    opening, since = (requests[last], messages[last + 1 :]) if last is not None else ("", messages)
     request = _REQUEST_PART.match(opening)
     return Scene(
         workflow=step_line["workflow"],
@@ -140,8 +141,8 @@ def read_scene(body: Mapping[str, object]) -> Scene | None:
         request=request["request"] if request else opening,
         opening=opening,
         outputs={part["step"]: part["text"] for text in requests.values() for part in _STEP_OUTPUT.finditer(text)},
-        calls=tuple(call for calls in rounds_of(messages[start + 1 :]) for call in calls),
-        has_rejected_answer=any(message.get("role") == "user" for message in messages[start + 1 :]),
+        calls=tuple(call for calls in rounds_of(since) for call in calls),
+        has_rejected_answer=any(message.get("role") == "user" for message in since),
         tools=offered_tools(body),
         may_not_call=body.get("tool_choice") == "none",
     )
@@ -287,14 +288,14 @@ def _search_sources(scene: Scene) -> DemoReply:
     words = _keywords(scene.request)
     if not words:
         return give_up(_NO_WORD)
-    searches = scene.calls_of("file_search")
+    searches, lists = scene.calls_of("file_search"), scene.calls_of("file_list")
     if not searches:
         return call_tools(scene, make_action("file_search", pattern=_search_pattern(words)))
     found = [*dict.fromkeys(_MATCHED_FILE.findall(searches[-1].content))]
-    if not found and (lists := scene.calls_of("file_list")):
-        found = [*dict.fromkeys(_README.findall(lists[-1].content))]
-    elif not found:
+    if not found and not lists:
         return call_tools(scene, make_action("file_list", path="."))
+    # A README may say something about it in other words.
+    found = found or [*dict.fromkeys(_README.findall(lists[-1].content))]
     if not found:
         return give_up(
             f"nothing in this folder says anything about {', '.join(words)}; I look at files only, where a real model "
