@@ -390,29 +390,22 @@ class Transcript(Viewport, Moving):
 
     def press(self, key: str) -> None:
         """Handle a key that another widget has got: it scrolls, or selects, opens or copies a block."""
-        match key:
-            case "pageup":
-                self.action_page_up()
-            case "pagedown":
-                self.action_page_down()
-            case "home" | "ctrl+home":
-                self.action_scroll_home()
-            case "end" | "ctrl+end":
-                self.action_scroll_end()
-            case "y":
-                self.copy_block()
-            case "o":
-                self.open_files()
-            case "enter":
-                self.action_open_transcript()
-            case "escape":
-                self.select_block("")
-            case "ctrl+up":
-                self.action_select_previous()
-            case "ctrl+down":
-                self.action_select_next()
-            case _:
-                self.action_open_block()
+        actions: dict[str, Callable[[], None]] = {
+            "pageup": self.action_page_up,
+            "pagedown": self.action_page_down,
+            "home": self.action_scroll_home,
+            "ctrl+home": self.action_scroll_home,
+            "end": self.action_scroll_end,
+            "ctrl+end": self.action_scroll_end,
+            "y": self.copy_block,
+            "o": self.open_files,
+            "enter": self.action_open_transcript,
+            "escape": lambda: self.select_block(""),
+            "ctrl+up": self.action_select_previous,
+            "ctrl+down": self.action_select_next,
+            "ctrl+o": self.action_open_block,
+        }
+        actions[key]()
 
     # Finding text
 
