@@ -284,18 +284,16 @@ async def run_confined(
         raise ToolFailedError(
             f"The sandbox has changed since the approval: {confined.description}. The command was not run."
         )
+    failures.forget(facts, context)
+    command = Command(
+        argv=argv,
+        cwd=Path(facts.cwd),
+        environment={**base_environment(context.sandbox, confined), **environment},
+        call=attempt_name(context.call_id, context.attempt),
+    )
     started = time.monotonic()
     try:
-        run = await _run_in_sandbox(
-            argv,
-            confined=confined,
-            facts=facts,
-            context=context,
-            failures=failures,
-            seconds=seconds,
-            masked=masked,
-            environment={**base_environment(context.sandbox, confined), **environment},
-        )
+        run = await _run_in_sandbox(command, confined=confined, context=context, seconds=seconds, masked=masked)
     except SandboxSetupError as error:
         raise _record_failure(str(error), facts=facts, context=context, failures=failures) from error
     except OSError as error:
@@ -374,27 +372,16 @@ class _EndedRun:
 
 
 async def _run_in_sandbox(
-    argv: tuple[str, ...],
-    *,
-    confined: Confinement,
-    facts: CallFacts,
-    context: ToolContext,
-    failures: SandboxFailures,
-    seconds: float,
-    masked: bool,
-    environment: dict[str, str],
+    command: Command, *, confined: Confinement, context: ToolContext, seconds: float, masked: bool
 ) -> _EndedRun:
     """Run the command with what its limits need around it. Raises SandboxSetupError or OSError."""
     # Only a command that may write the workspace itself gets a stage for the repository.
     writes = confined.program and context.source is None and context.exposure is not Exposure.READ_ONLY
-    call = attempt_name(context.call_id, context.attempt)
-    command = Command(argv=argv, cwd=Path(facts.cwd), environment=environment, call=call)
     max_chars, untaken = context.max_output_chars, tuple[str, ...]()
     await in_thread(remove_left_folders)
     with stage_for(confined.repository if writes else None, context.sandbox.git) as stage:
         ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
         async with ready as prepared:
-            failures.forget(facts, context)
             try:
                 ended = await run_command(
                     prepared.command,
