@@ -102,6 +102,16 @@ class ServerStatus:
         return f"The MCP server {self.name} is not connected: {self.reason}."
 
 
+@frozen_dataclass
+class _End:
+    """How an attempt to connect ended, or the connection that it made."""
+
+    reason: str
+    state: ServerState = ServerState.FAILED
+    """The state of the server until the next attempt."""
+    was_connected: bool = False
+
+
 class Server:
     """A server of the registry. Make and use it in one event loop; `status` and `tools` can be read from any thread."""
 
@@ -243,31 +253,35 @@ class Server:
         # The SDK can swallow a cancellation while it leaves a connection, so that alone does not end this task.
         while not self._is_closed():
             self._woken.clear()
-            state = ServerState.FAILED
-            try:
-                why = await self._connect_and_use()
-                failures, reason = 0, f"{LOST}: {why}" if why else LOST
-            except NotPermittedError as error:
-                # Without the user's yes, another attempt would fail in the same way.
-                state, failures, reason = ServerState.NEEDS_YES, _ATTEMPTS, str(error)
-            except ServerStartError as error:
-                failures, reason = failures + 1, str(error)
-                self.status = replace(self.status, sandbox=error.sandbox or self.status.sandbox)
-            except Exception as error:
-                failures, reason = failures + 1, _explain(error)
-                log.warning("the connection to %s failed: %s", self.spec.name, reason)
-            finally:
-                self._connection = None
+            end = await self._try_to_use()
+            self._connection = None
             if self._is_closed():
                 return
+            failures = 0 if end.was_connected else failures + 1
             if not self._woken.is_set():
-                self._set_state(state, reason=reason)
-                pause_s = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None  # None: until woken
+                self._set_state(end.state, reason=end.reason)
+                # Without the user's yes, another attempt would fail in the same way.
+                gives_up = end.state is ServerState.NEEDS_YES or failures >= _ATTEMPTS
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
+                    async with asyncio.timeout(None if gives_up else _PAUSES_S[max(0, failures - 1)]):
                         await self._woken.wait()
                         failures = 0
-            self._set_state(ServerState.STARTING, reason=reason)
+            self._set_state(ServerState.STARTING, reason=end.reason)
+
+    async def _try_to_use(self) -> _End:
+        """Connect, use the connection until it is lost, and return how that ended."""
+        try:
+            why = await self._connect_and_use()
+            return _End(reason=f"{LOST}: {why}" if why else LOST, was_connected=True)
+        except NotPermittedError as error:
+            return _End(reason=str(error), state=ServerState.NEEDS_YES)
+        except ServerStartError as error:
+            self.status = replace(self.status, sandbox=error.sandbox or self.status.sandbox)
+            return _End(reason=str(error))
+        except Exception as error:
+            reason = _explain(error)
+            log.warning("the connection to %s failed: %s", self.spec.name, reason)
+            return _End(reason=reason)
 
     async def _connect_and_use(self) -> str:
         """Connect, wait until the connection is lost, and return why it was.
