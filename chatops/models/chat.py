@@ -76,6 +76,8 @@ class _RequestPlan:
     """True if the server has asked for the reasoning of earlier replies."""
     remedies: int = 0
     """Changes so far, at most `MAX_REMEDIES`."""
+    notice: str = ""
+    """The last change, in words for the user."""
 
 
 class OpenAIChat:
@@ -154,8 +156,8 @@ class OpenAIChat:
                 return
             if (changed := self._plan_remedy(plan, failed)) is not None:
                 # Asked again with another plan at once, which is no further attempt.
-                plan, notice = changed
-                yield notice
+                plan = changed
+                yield ModelNotice(text=plan.notice)
                 continue
             attempt += 1
             delay = delay_before(failed, attempt=attempt, base_s=self._pace.retry_base_s)
@@ -170,8 +172,8 @@ class OpenAIChat:
                 yield Retrying(reason=reason, attempt=attempt, attempts=ATTEMPTS, delay_s=delay, left_s=left)
                 await asyncio.sleep(left - next_left)
 
-    def _plan_remedy(self, plan: _RequestPlan, failed: AttemptFailure) -> tuple[_RequestPlan, ModelNotice] | None:
-        """Return the plan of the next attempt, and the notice about it; None if nothing can be changed."""
+    def _plan_remedy(self, plan: _RequestPlan, failed: AttemptFailure) -> _RequestPlan | None:
+        """Return the plan of the next attempt; None if nothing can be changed."""
         if failed.failure.started or plan.remedies >= MAX_REMEDIES:
             return None
         plan = replace(plan, remedies=plan.remedies + 1)
@@ -182,17 +184,15 @@ class OpenAIChat:
                 if field in plan.dropped | self._memory.refused():
                     return None
                 text = f"{self._endpoint.host} does not take {field!r}; asking again without it."
-                return replace(plan, dropped=plan.dropped | {field}), ModelNotice(text=text)
+                return replace(plan, dropped=plan.dropped | {field}, notice=text)
             case DescribeTools():
                 change = self._delivery.after_refusal(plan.delivery)
-                if change is None:
-                    return None
-                return replace(plan, delivery=change.delivery), ModelNotice(text=change.text)
+                return None if change is None else replace(plan, delivery=change.delivery, notice=change.text)
             case ReplayReasoning():
                 if plan.reasoning_wanted or self._replay_scope() is ReplayScope.EVERY_CALL:
                     return None
                 text = f"{self._endpoint.host} wants to see what the model thought before its calls; it is sent along."
-                return replace(plan, reasoning_wanted=True), ModelNotice(text=text)
+                return replace(plan, reasoning_wanted=True, notice=text)
             case _:
                 assert_never(failed.remedy)
 
