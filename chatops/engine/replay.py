@@ -63,7 +63,8 @@ def replay(
     calls run. `run` is the workflow run that the session belongs to, if any.
     """
     role = next((message.before for message in messages if isinstance(message, RoleSwitchMessage)), role)
-    begun, ended = _run_events(run) if run is not None else ({}, {})
+    begun = _events_before_turns(run) if run is not None else {}
+    ended = _events_after_turns(run) if run is not None else {}
     results = results_of(messages)
     calls = _CallEvents(turn, pending, executed=executed)
     current = ""
@@ -197,8 +198,8 @@ class _CallEvents:
         return call.id if count == 1 else CallId(f"{call.id}#{count}")
 
 
-def _run_events(run: WorkflowState) -> tuple[Mapping[str, Event], Mapping[str, tuple[Event, ...]]]:
-    """Return the events before and after each turn of a run, by turn id."""
+def _events_before_turns(run: WorkflowState) -> Mapping[str, Event]:
+    """Return the event before each turn of a run, by turn id."""
     begun: dict[str, Event] = {
         record.turn_id: step_started(run, record.step, record.attempt, record.turn_id)
         for record in run.attempts
@@ -207,6 +208,11 @@ def _run_events(run: WorkflowState) -> tuple[Mapping[str, Event], Mapping[str, t
     phase = run.phase
     if isinstance(phase, RunningStep):
         begun[phase.turn_id] = step_started(run, phase.step, phase.attempt, phase.turn_id)
+    return begun
+
+
+def _events_after_turns(run: WorkflowState) -> Mapping[str, tuple[Event, ...]]:
+    """Return the events after each turn of a run, by turn id."""
     ended: dict[str, tuple[Event, ...]] = {
         record.turn_id: (
             TurnFinished(
@@ -222,10 +228,10 @@ def _run_events(run: WorkflowState) -> tuple[Mapping[str, Event], Mapping[str, t
         )
         for record in run.attempts
     }
-    if isinstance(phase, RunFinished):
+    if isinstance(run.phase, RunFinished):
         last = f"{run.session_id}.{run.turns}"
-        ended[last] = (*ended.get(last, ()), run_finished(run, phase))
-    return begun, ended
+        ended[last] = (*ended.get(last, ()), run_finished(run, run.phase))
+    return ended
 
 
 def _unstored_events(turn: TurnState, calls: _CallEvents, *, opened: bool) -> Iterator[Event]:
