@@ -1,12 +1,8 @@
-"""The application behind every command: registry, store, tools and models, each created on first use.
-
-`CallLimits` has the limits of calls: the sandbox in force, protected paths, and the context of each call.
-"""
+"""The application behind every command: registry, store, tools and models, each created on first use."""
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial, reduce
-from pathlib import Path
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from chatops.config.paths import Paths, find_paths, sharing_notices
@@ -16,21 +12,18 @@ from chatops.config.trust import ServerTrust
 from chatops.config.workflow_files import Workflows, workspace_workflow
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
-from chatops.domain.ids import CallId, SessionId
-from chatops.domain.sandbox import SandboxLevel, SandboxNote, SandboxSpec
+from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
 from chatops.policy.registry_checks import registry_warnings, warnings_in_use
-from chatops.policy.resolve import User, sandbox_layers
-from chatops.policy.sandbox import resolve, stricter
+from chatops.policy.resolve import User
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_gone_text
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights, stored_settings
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
-from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.covers import MOUNTED, remove_mount_point
 from chatops.sandbox.process import harden_process
 from chatops.store import audit
@@ -39,9 +32,10 @@ from chatops.store.process_identity import this_process
 from chatops.store.session_files import SessionFiles
 from chatops.store.store import Store
 from chatops.store.tool_outputs import Outputs
-from chatops.toolkit.base import Tool, ToolContext
+from chatops.toolkit.base import Tool
 from chatops.toolkit.threads import in_thread
-from chatops.wiring.configuration import Configuration, ConfigurationFiles
+from chatops.wiring.call_limits import CallLimits
+from chatops.wiring.configuration import ConfigurationFiles
 from chatops.wiring.open_sessions import OpenSessions
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
@@ -58,7 +52,6 @@ from chatops.wiring.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
-    from chatops.domain.messages import AttachedFile
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
@@ -171,9 +164,16 @@ class App:
         return self.store.files
 
     @cached_property
-    def limits(self) -> "CallLimits":
+    def limits(self) -> CallLimits:
         """The limits of calls."""
-        return CallLimits(self)
+        return CallLimits(
+            self.configuration.now,
+            workspace=self.workspace,
+            command_line=self.options.sandbox,
+            outputs=self.outputs,
+            files=lambda: self.files,
+            kept=self.paths.data / "kept",
+        )
 
     @cached_property
     def contained(self) -> "ContainedTurns":
@@ -459,75 +459,3 @@ def _demo_model(spec: "ModelSpec") -> "OpenAIChat":
     from chatops.demo.model import demo_chat  # slow to import
 
     return demo_chat(spec)
-
-
-class CallLimits:
-    """Limits according to the registries in force, and to changed ones where they are stricter."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    def sandbox(self) -> SandboxSpec:
-        """Return the limits of commands without any role."""
-        return self._sandbox(self._app.configuration.now())
-
-    def _sandbox(self, now: Configuration) -> SandboxSpec:
-        command_line = self._app.options.sandbox
-        return reduce(stricter, (resolve(sandbox_layers(one, command_line=command_line)) for one in now.both))
-
-    def sandbox_note(self) -> SandboxNote:
-        """Return how commands are confined here. May run a probe: call it off the event loop."""
-        level = self._confinement()
-        return SandboxNote(
-            off=not level.level,
-            text=(f"({level.fault})" if level.fault else level.description)
-            + ("; commands are refused" if level.refusal else ""),
-        )
-
-    def sandbox_level(self) -> SandboxLevel:
-        """Return the level of the sandbox of commands here. May run a probe: call it off the event loop."""
-        return self._confinement().level
-
-    def _confinement(self) -> Confinement:
-        return confinement(self.sandbox(), workspace=self._app.workspace, protected=self.protected_paths())
-
-    def protected_paths(self) -> tuple[Path, ...]:
-        """Return the paths that no tool may touch, resolved."""
-        return self._app.configuration.now().protected_paths()
-
-    def context(
-        self,
-        session_id: SessionId,
-        call_id: CallId,
-        *,
-        attempt: int = 1,
-        tool: Tool,
-        output: Callable[[str], None] = lambda text: None,
-    ) -> ToolContext:
-        """Return the context of a call, the same for inspecting, explaining and running it."""
-        now = self._app.configuration.now()
-        return ToolContext(
-            workspace=self._app.workspace,
-            session_id=session_id,
-            call_id=call_id,
-            attempt=attempt,
-            timeout_s=now.timeout_of(tool.spec),
-            protected=now.protected_paths(),
-            sandbox=self._sandbox(now),
-            output=self._app.outputs.keeping(call_id, attempt, output),
-            keep_file=partial(self._app.files.keep, session_id),
-            kept=self._app.paths.data / "kept",
-        )
-
-    def attached(self, session_id: SessionId, text: str) -> "tuple[AttachedFile, ...]":
-        """Return the files that a message names, read under the same limits as by the file tools."""
-        from chatops.tools.attach import attached_files
-
-        context = ToolContext(
-            workspace=self._app.workspace,
-            session_id=session_id,
-            call_id=CallId(""),
-            protected=self.protected_paths(),
-            keep_file=partial(self._app.files.keep, session_id),
-        )
-        return attached_files(text, context=context, pasted=self._app.files.pasted)
