@@ -14,8 +14,8 @@ The checks are allow-lists: an unknown setting, a layout that git might not take
 be parsed counts as harmful. Only a plain work tree passes. A bare layout does not, because git would obey its
 configuration.
 
-Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), gitformat-index(5), and
-``setup_git_directory_gently`` in git's setup.c.
+Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), and ``setup_git_directory_gently`` in
+git's setup.c.
 """
 
 import contextlib
@@ -29,6 +29,7 @@ from pathlib import Path, PurePosixPath
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.git.index import SUBMODULE, Tracked, index_entries
 from chatops.shell.harmless import reader_word_count
 from chatops.toolkit.survey import holds_credentials, sensitive
 
@@ -39,13 +40,6 @@ MAX_CONFIG = 200_000
 MAX_INDEX = 64_000_000
 """Bytes; a longer file cannot be judged."""
 
-_SUBMODULE = 0o160000
-_EXTENDED = 0x4000
-"""Flag of an entry of the index that has more flags."""
-_LONGEST_PATH = 0xFFF
-"""The longest path whose length an entry of the index states, which is also the mask of the length in the flags."""
-_NOT_BELOW = frozenset({"", ".", "..", ".git"})
-"""Parts of a path that leads out of a work tree."""
 _OBJECT_FORMAT = "extensions.objectformat"
 _VERSION_S = 10.0
 """Seconds for ``git --version``. A git that takes longer is not harmless."""
@@ -74,6 +68,8 @@ _HARMLESS = frozenset(
     " extensions.objectformat extensions.refstorage lfs.repositoryformatversion".split()
 )
 """Settings as section and key in lower case. The subsection (the name of a remote or branch) does not matter."""
+_HELPER = "::"
+"""In the address of a remote: a program that fetches is named before it."""
 _LOGIN_IN_URL = re.compile(r"://[^/\s]*@")
 _COLOURS = "color."
 _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction")
@@ -117,14 +113,6 @@ class WorkTree:
     """The folder that ``.git`` is or names."""
     common_dir: Path
     """The folder with objects and refs: `git_dir`, or the one of the main work tree."""
-
-
-@frozen_dataclass
-class Tracked:
-    """An entry of the index."""
-
-    path: str
-    mode: int
 
 
 def why_not_harmless(cwd: Path, *, program: str, workspace: Path) -> str:
@@ -204,8 +192,9 @@ def config_for_reading(config: Path) -> str:
             section = heading[1].lower()
             if any(key.startswith(f"{section}.") for key in _HARMLESS):
                 kept.append(_LOGIN_IN_URL.sub("://", line))
-        elif entry is not None and f"{section}.{entry[1].lower()}" in _HARMLESS and "::" not in line:
+        elif entry is not None and f"{section}.{entry[1].lower()}" in _HARMLESS and _HELPER not in line:
             kept.append(f"\t{_LOGIN_IN_URL.sub('://', line)}")
+    # A value that goes on in the next line is left out.
     return "".join(f"{line}\n" for line in kept if not line.endswith("\\"))
 
 
@@ -295,6 +284,7 @@ def _location_risk(repository: WorkTree, *, workspace: Path) -> str:
     """Look at where the data lies. A linked work tree lies elsewhere than its repository, which knows of it."""
     git_dir, common_dir, dot_git = repository.git_dir, repository.common_dir, repository.tree / ".git"
     if git_dir != dot_git or common_dir != git_dir:
+        # As `git worktree add` makes it: data in COMMON/worktrees/NAME, whose `gitdir` leads back here.
         back = _follow(git_dir, _read_text(git_dir / "gitdir")) if _mode(git_dir / "gitdir") else None
         is_linked = back == dot_git and common_dir in (git_dir, git_dir.parent.parent)
         if not is_linked and not (git_dir.is_relative_to(workspace) and common_dir.is_relative_to(workspace)):
@@ -329,7 +319,7 @@ def _index_risk(repository: WorkTree, entries: tuple[Tracked, ...]) -> str:
     folders = {""}
     attributes = [folder / "info" / "attributes" for folder in (repository.git_dir, repository.common_dir)]
     for entry in entries:
-        if entry.mode == _SUBMODULE:
+        if entry.mode == SUBMODULE:
             return "the repository has submodules, whose configuration git follows too"
         folder, _, name = entry.path.rpartition("/")
         if name.casefold() == ".gitattributes" and not _mode(repository.tree / entry.path):
@@ -352,48 +342,10 @@ def tracked_entries(repository: WorkTree) -> tuple[Tracked, ...]:
     """Return the entries of the index, including those of a shared index. Raises ValueError, IndexError or OSError."""
     config = repository.common_dir / "config"
     formats = [value for key, value in _settings(_read_text(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
-    width = 32 if formats[-1:] == ["sha256"] else 20
+    id_bytes = 32 if formats[-1:] == ["sha256"] else 20
     files = (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))
     contents = (_read_bytes(file, limit=MAX_INDEX) for file in files if _mode(file))
-    return tuple(entry for data in contents for entry in _index_entries(data, width=width))
-
-
-def _index_entries(data: bytes, *, width: int) -> Iterator[Tracked]:
-    """Yield the entries of an index whose object ids have `width` bytes; see gitformat-index(5)."""
-    version = int.from_bytes(data[4:8], "big")
-    if data[:4] != b"DIRC" or version not in (2, 3, 4):
-        raise ValueError("not an index")
-    at, path = 12, b""  # after the header
-    for _ in range(int.from_bytes(data[8:12], "big")):
-        # At offset 24 the mode, at 40 the object's id, then two bytes of flags, and two more if the entry is extended.
-        mode = int.from_bytes(data[at + 24 : at + 28], "big")
-        flags_at = at + 40 + width
-        flags = int.from_bytes(data[flags_at : flags_at + 2], "big")
-        start = flags_at + (4 if flags & _EXTENDED else 2)
-        kept = 0
-        if version == 4:
-            cut, start = _read_number(data, start)
-            kept = len(path) - cut
-        end = data.index(b"\0", start)
-        path = path[:kept] + data[start:end]
-        # Git takes the length from the entry, and looks for the next entry behind it.
-        if kept < 0 or flags & _LONGEST_PATH != min(len(path), _LONGEST_PATH):
-            raise ValueError("not an index")
-        # Git makes no such entries, but follows them. A shared index leaves names out, a sparse one names folders.
-        if path and not _NOT_BELOW.isdisjoint(os.fsdecode(path).removesuffix("/").casefold().split("/")):
-            raise ValueError("not an index of a work tree")
-        # Before version 4 each entry is padded to a multiple of eight bytes, with at least one NUL.
-        at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
-        yield Tracked(path=os.fsdecode(path), mode=mode & 0o170000)
-
-
-def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """Read an integer of variable width; return it and the offset after it."""
-    value = data[at] & 127
-    while data[at] & 128:
-        at += 1
-        value = ((value + 1) << 7) | (data[at] & 127)
-    return value, at + 1
+    return tuple(entry for data in contents for entry in index_entries(data, id_bytes=id_bytes))
 
 
 def _read_text(path: Path) -> str:
@@ -415,7 +367,7 @@ def _first_unknown(text: str) -> str:
     for key, value in _settings(text):
         if key not in _HARMLESS and not key.startswith(_COLOURS):
             return key
-        if key.startswith(("remote.", "submodule.")) and "::" in value:
+        if key.startswith(("remote.", "submodule.")) and _HELPER in value:
             return f"{key} to a helper program"
         if key == _OBJECT_FORMAT and value not in {"sha1", "sha256"}:
             return f"{key} to {value[:_MAX_NAME]}"
@@ -429,6 +381,7 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.strip()
         if heading := _SECTION.match(line):
+            # `[a.b]` is an old spelling of `[a "b"]`.
             section, dot, _ = heading[1].lower().partition(".")
             if section == "extensions" and (dot or heading[2] is not None):
                 yield line[:_MAX_NAME], ""

@@ -15,9 +15,11 @@ _KEPT_KEY = re.compile(
     r"|commit\.(?:verbose|status|cleanup)|tag\.sort|format\.pretty|submodule\.recurse|safe\.directory"
     r"|url\..+\.(?:insteadof|pushinsteadof)|alias\..+)"
 )
+"""Names of settings that commands get, as ``section.subsection.key``, in lower case."""
 _PROGRAM_KEY = re.compile(
     r"merge\..+\.driver|(?:merge|rebase)\.(?:tool|guitool|instructionformat)|.*\.(?:cmd|path|command)"
 )
+"""Those among them that name a program, or a text that one obeys."""
 _CREDENTIAL = re.compile(r"://[^/\s]*@|token|password|secret|\bbearer\b|[\r\n\0]", re.IGNORECASE)
 _LIST_S = 2.0
 """Seconds for git to list the settings of one file."""
@@ -64,6 +66,7 @@ def _filter_config(path: str, changed_ns: int, size: int) -> bytes:
 
 def _kept_settings(listed: str) -> Iterator[str]:
     for entry in listed.split("\0"):
+        # A setting without a value has no line end either.
         name, separator, value = entry.partition("\n")
         if not separator or not _is_kept(name, value):
             continue
