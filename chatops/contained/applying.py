@@ -147,6 +147,7 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
     """
     begun = journal(folder, undo)
     if begun is not None and begun.state != "staging":
+        # Past the point of no return there always are results.
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
     listed = replace(changes, entries=undoable(folder, changes, undo)) if undo is not None else changes
     in_conflict = conflicts(listed)
@@ -337,19 +338,21 @@ class _Work:
         return ""
 
     def _apply_content(self, entry: Entry, parent: int, name: str, temporary: str) -> str:
-        """Do what is left to do by the states of the target and of the temporary name (`beside`), see the top.
+        """Do what is left to do by the states of the target and of the temporary name, see the list at the top.
 
         Returns why the entry was left; empty if it was applied.
         """
         base, new = entry.base, entry.new
-        is_waiting = entry_state(parent, name) == base and entry_state(parent, temporary) == new
-        in_use = is_waiting and _is_open_for_writing(parent, name)
-        if is_waiting and not in_use:
-            _swap(parent, name, temporary, base=base, new=new)
-            reach("contained")
+        in_use = False
+        if entry_state(parent, name) == base and entry_state(parent, temporary) == new:
+            in_use = _is_open_for_writing(parent, name)
+            if not in_use:
+                _swap(parent, name, temporary, base=base, new=new)
+                reach("contained")
         # After a swap the file that a program may have open has the temporary name.
         in_use = in_use or _is_open_for_writing(parent, temporary)
         target, beside = entry_state(parent, name), entry_state(parent, temporary)
+        # Beside it is what was swapped out, nothing, or the new content if the user has made the same change.
         if target == new and beside in (base, ABSENT, new) and not in_use:
             _remove_if_present(parent, temporary, beside)
             return ""

@@ -63,31 +63,31 @@ class OnCopy:
         folder = self.folder_of(context.contained)
         if not await in_thread(lambda: folder.exists):
             raise ToolFailedError("The copy of the workspace is gone; nothing was run.")
-        capabilities = self.spec.capabilities
+        if self.spec.read_only:
+            return await self._run_in(folder, facts, context)
         paths = ", ".join(path.removeprefix(f"{context.workspace}/") for path in facts.paths)
-        text = facts.command or (paths if capabilities.path else facts.arguments)
-        may_change = not self.spec.read_only
+        text = facts.command or (paths if self.spec.capabilities.path else facts.arguments)
+        # Before it runs, so that one that is killed is in the list too.
         ran = RanCall(tool=self.spec.name, text=text, outcome=Outcome.INTERRUPTED)
-        if may_change:
-            await in_thread(_record_call, folder, context, ran)
-        if capabilities.runs_anything:
-            inner = replace(_with_contained_limits(context), source=folder.copy)
-            inner = replace(inner, mounts=await in_thread(_mounts_of_original, folder, inner))
-            work = _within_disk(self.tool.run(facts, inner), folder.copy)
-        else:
-            inner = self._on_copy(folder, context)
-            work = self.tool.run(_move_paths(facts, source=context.workspace, target=folder.copy), inner)
+        await in_thread(_record_call, folder, context, ran)
         try:
-            result = await work
+            result = await self._run_in(folder, facts, context)
         except Exception:
-            if may_change:
-                await in_thread(_record_call, folder, context, replace(ran, outcome=Outcome.FAILED))
+            await in_thread(_record_call, folder, context, replace(ran, outcome=Outcome.FAILED))
             raise
-        if may_change:
-            ending = result.facts.ending
-            ran = replace(ran, outcome=result.outcome, ending=ending.in_words if ending is not None else "")
-            await in_thread(_record_call, folder, context, ran)
+        ending = result.facts.ending
+        ran = replace(ran, outcome=result.outcome, ending=ending.in_words if ending is not None else "")
+        await in_thread(_record_call, folder, context, ran)
         return result
+
+    async def _run_in(self, folder: TurnFolder, facts: CallFacts, context: ToolContext) -> ToolResult:
+        """Run a command with the copy in the workspace's place, and any other tool on the files of the copy."""
+        if not self.spec.capabilities.runs_anything:
+            moved = _move_paths(facts, source=context.workspace, target=folder.copy)
+            return await self.tool.run(moved, self._on_copy(folder, context))
+        inner = replace(_with_contained_limits(context), source=folder.copy)
+        inner = replace(inner, mounts=await in_thread(_mounts_of_original, folder, inner))
+        return await _within_disk(self.tool.run(facts, inner), folder.copy)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Not asked: an interrupted call in the copy is settled by the engine."""
@@ -105,7 +105,8 @@ async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> To
     """Run a command, and stop it if it fills the disk that holds `place`. Raises ToolFailedError then."""
     task, before = asyncio.ensure_future(work), os.statvfs(place)
     try:
-        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+        while not task.done():
+            await asyncio.wait({task}, timeout=_LOOK_S)
             now = os.statvfs(place)
             taken = (before.f_bavail - now.f_bavail) * before.f_frsize
             # Some file systems have no fixed number of files.
