@@ -38,14 +38,8 @@ class Find(Flag):
 
 @dataclass(slots=True, kw_only=True)
 class FoundPaths:
-    """The paths that `survey` found, and what it looks for."""
+    """The paths that `survey` found."""
 
-    find: Find
-    hard_links: bool
-    """True if files with a further name outside the surveyed folder count as secret."""
-    workspace: Path
-    """The folder from which paths are judged, and out of which links may not lead."""
-    skipped: frozenset[Path]
     special: list[Path] = field(default_factory=list)
     """Sockets, pipes and devices."""
     closed: list[Path] = field(default_factory=list)
@@ -54,6 +48,19 @@ class FoundPaths:
     """Files and folders that `file_read` refuses or asks about."""
     repositories: list[Path] = field(default_factory=list)
     """Each ``.git``, file or folder, but no link."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Survey:
+    """A survey under way: what it looks for, and what it has found."""
+
+    find: Find
+    hard_links: bool
+    """True if files with a further name outside the surveyed folder count as secret."""
+    top: Path
+    """The folder from which paths are judged, and out of which links may not lead."""
+    skipped: frozenset[Path]
+    found: FoundPaths = field(default_factory=FoundPaths)
     entries: int = 0
     linked: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
     """Files with several names, by device and inode: how many names they have, and those that were found."""
@@ -72,30 +79,30 @@ class FoundPaths:
                     if path in self.skipped:
                         continue
                     if entry.is_symlink():
-                        leads_out = not Path(os.path.realpath(path)).is_relative_to(self.workspace)
+                        leads_out = not Path(os.path.realpath(path)).is_relative_to(self.top)
                         if Find.LINKS in self.find and (secrets or leads_out):
-                            self.secret.append(path)
+                            self.found.secret.append(path)
                         continue
                     if entry.name == ".git":
-                        self.repositories.append(path)
+                        self.found.repositories.append(path)
                     below = (*parts, fold(entry.name)) if secrets else parts
                     if secrets and is_secret(below[-1:]):
-                        self.secret.append(path)
+                        self.found.secret.append(path)
                     elif entry.is_dir(follow_symlinks=False):
                         yield path, below
                     elif not entry.is_file(follow_symlinks=False):
-                        self.special.append(path)
+                        self.found.special.append(path)
                     elif secrets:
                         self._examine_file(entry, path, below)
         except PermissionError:
-            self.closed.append(folder)
+            self.found.closed.append(folder)
         except (FileNotFoundError, NotADirectoryError):
             return
 
     def _examine_file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
         if may_hold_secrets(parts):
             if parts[-2:] != (".git", "config") or holds_credentials(path):
-                self.secret.append(path)
+                self.found.secret.append(path)
         elif self.hard_links and _LINKED_FOLDERS.isdisjoint(parts):
             info = entry.stat(follow_symlinks=False)
             if info.st_nlink > 1:
@@ -115,16 +122,18 @@ def survey(
     `MAX_REPOSITORIES` if it is in the workspace.
     """
     inside = root.is_relative_to(workspace)
-    found = FoundPaths(find=find, hard_links=inside, workspace=workspace if inside else root, skipped=skipped)
-    parts = tuple(fold(part) for part in root.relative_to(found.workspace).parts)
+    work = _Survey(find=find, hard_links=inside, top=workspace if inside else root, skipped=skipped)
+    found = work.found
+    parts = tuple(fold(part) for part in root.relative_to(work.top).parts)
     to_examine: list[tuple[Path, tuple[str, ...]]] = [(root, parts)]
     while to_examine:
-        to_examine.extend(found.examine(*to_examine.pop()))
-        if found.entries > MAX_ENTRIES:
+        to_examine.extend(work.examine(*to_examine.pop()))
+        if work.entries > MAX_ENTRIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
         if inside and len(found.repositories) > MAX_REPOSITORIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_REPOSITORIES:,} repositories; use a smaller folder")
-    found.secret += [path for count, names in found.linked.values() if len(names) < count for path in names]
+    # A file all of whose names were found has none outside.
+    found.secret += [path for count, names in work.linked.values() if len(names) < count for path in names]
     found.secret.sort()
     found.repositories.sort()
     return found
