@@ -78,6 +78,7 @@ class PatternGate:
     pointer: str = ""
     negated: bool = False
     kind: str = "pattern"
+    """Tells it from a `CommandGate` where both are stored."""
 
 
 @frozen_dataclass
@@ -171,7 +172,10 @@ class StepPlace:
 
 
 def belongs(spec: ToolSpec, *, at: StepPlace | None) -> bool:
-    """Return True if a tool is bound to the step `at`, or to none; `at` is None in a chat."""
+    """Return True if a tool is bound to the step `at`, or to none; `at` is None in a chat.
+
+    A tool names its steps as ``STEP`` or ``WORKFLOW.STEP``.
+    """
     if not spec.steps:
         return True
     return at is not None and (at.step in spec.steps or f"{at.workflow}.{at.step}" in spec.steps)

@@ -40,6 +40,8 @@ MAX_PATH = 4_096
 """Bytes; Linux accepts no longer path."""
 MAX_NAME = 255
 """Bytes of one path component; common file systems accept no longer one."""
+_MAX_SHOWN = 300
+"""Characters of a path that a message shows."""
 # O_NONBLOCK: opening a pipe must not wait for a process at its other end.
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -107,14 +109,15 @@ def with_solvable_problem(facts: CallFacts, message: str, *, field: str = "path"
 
 def why_refused(path: Path, *, context: ToolContext, write: bool) -> str:
     """Return why no tool may touch this resolved path, as a sentence; empty if tools may."""
-    shown = visible(str(path), limit=300)
+    shown = _show(path)
     if not path.is_relative_to(context.workspace):
-        return f"{shown} is outside the workspace {visible(str(context.workspace), limit=300)}."
+        return f"{shown} is outside the workspace {_show(context.workspace)}."
     if not {path, *path.parents}.isdisjoint(protected_paths(context)):
         return f"{shown} is a protected path."
     folded = [fold(part) for part in path.relative_to(context.workspace).parts]
     if is_secret(folded):
         return f"{shown} is a protected path: files of this name hold credentials."
+    # The second is the short name that Windows file systems give the first.
     if write and any(part in {".git", "git~1"} for part in folded):
         return f"{shown} is a protected path: files in .git decide which programs git runs."
     if write and SETTINGS_FOLDER in folded:
@@ -175,11 +178,10 @@ def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = 
     for name in paths:
         path = Path(os.path.realpath(name))
         if any(path.is_relative_to(folder) for folder in hidden):
-            return f"No command may see {visible(name, limit=300)}: it holds credentials, or chatops' own files."
+            return f"No command may see {_show(name)}: it holds credentials, or chatops' own files."
         inner = next((secret for secret in hidden if not can_hide_parts and secret.is_relative_to(path)), None)
         if inner is not None:
-            shown = visible(str(inner), limit=300)
-            return f"No command may see {visible(name, limit=300)} here: without bubblewrap, {shown} cannot be hidden."
+            return f"No command may see {_show(name)} here: without bubblewrap, {_show(inner)} cannot be hidden."
     return ""
 
 
@@ -190,7 +192,7 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
     With `create`, missing folders are made. Raises FileNotFoundError, and ToolFailedError if the path is no longer what
     was checked.
     """
-    shown = visible(str(path), limit=300)
+    shown = _show(path)
     if not path.is_relative_to(context.workspace):
         raise ToolFailedError(f"{shown} is outside the workspace.")
     parts = path.relative_to(context.workspace).parts
@@ -224,13 +226,17 @@ def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ToolFailedError(f"{visible(str(path), limit=300)} cannot be opened: {error.strerror}.") from error
+            raise ToolFailedError(f"{_show(path)} cannot be opened: {error.strerror}.") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ToolFailedError(f"{visible(str(path), limit=300)} is not a regular file.")
+            raise ToolFailedError(f"{_show(path)} is not a regular file.")
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _show(path: str | Path) -> str:
+    return visible(str(path), limit=_MAX_SHOWN)
 
 
 def _path_fault(raw: str) -> str:
@@ -259,7 +265,7 @@ def _resolve(raw: str, *, workspace: Path) -> Path:
 
 
 def _caution(path: Path, *, info: os.stat_result | None, context: ToolContext, write: bool) -> str:
-    shown = visible(str(path), limit=300)
+    shown = _show(path)
     if context.workspace == Path("/") or context.workspace in home_folders():
         return f"The workspace is {context.workspace}, so this can be any of your files."
     if may_hold_secrets([fold(part) for part in path.relative_to(context.workspace).parts]):

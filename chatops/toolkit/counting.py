@@ -20,6 +20,8 @@ _PAUSE_S = 0.1
 """Least seconds between two values that are shown. More often nobody can read them, and it delays the work."""
 _MAX_LINE = 100
 """Bytes of an unfinished line that are kept: two numbers need fewer, and a hostile process may never end a line."""
+_MAX_DIGITS = 9
+"""Digits of a number from another process. Larger ones would only be shown."""
 
 Show = Callable[[Progress | None], None]
 """Receives progress, None at its end. It is called in the thread that works, and must not wait."""
@@ -59,6 +61,7 @@ class Counter:
         """Set how many units are done, and how many there are."""
         now = time.monotonic()
         if total != self._total and not self._done:
+            # Finding out how many there are is no measure of how long each of them takes.
             self._counted_since = now
         self._done, self._total = done, total
         if self._show is None or now < self._next_shown:
@@ -110,5 +113,5 @@ def counts_from(descriptor: int, counter: Counter) -> None:
         *lines, rest = (rest + data).split(b"\n")
         rest = rest[-_MAX_LINE:]
         for done, _, total in (line.partition(b" ") for line in lines):
-            if done.isdigit() and total.isdigit() and len(done) < 10 and len(total) < 10:
+            if all(number.isdigit() and len(number) <= _MAX_DIGITS for number in (done, total)):
                 counter.set(int(done), int(total))

@@ -211,7 +211,7 @@ def _resolve_links(part: Any, url: str, *, base: str) -> None:
 
 
 def read_text(html: str, url: str) -> JsonValue:
-    """Return title and text, with links as they are written, also relative to the URL, and headings marked as such."""
+    """Return title and text, with headings marked as such and links as they are written: a relative one stays so."""
     reader = PageReader()
     reader.feed(html)
     reader.close()

@@ -37,14 +37,18 @@ SIDE_WIDTH = 42
 """Columns of the panel beside the transcript, as in its CSS."""
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
 """Below this window size, the panel folds to one line by itself."""
+_MIN_LINES_ABOVE = 3
+"""Lines of the panel above the transcript, at least. It gets a third of the window."""
 _PADDING, _SIDE_BORDER = 2, 1
 """Columns that the panel's CSS takes from its text: in all shapes, and beside the transcript."""
 _TOKENS_WIDTH, _TIME_WIDTH = 7, 8
 """Columns at the right end of a step's line: tokens such as ``123.4k``, a time such as ``1:02:03``, a blank before."""
 _MUTED, _STRONG = "$text-muted", "bold"
+_AT_WORK = UNICODE.folded
+"""▸, as on a button that starts something: `UNICODE.running` (») is the sign of a tool that runs."""
 _MARKS = {
     StepMark.WAITING: (UNICODE.dot, _MUTED),
-    StepMark.RUNNING: (UNICODE.folded, _STRONG),
+    StepMark.RUNNING: (_AT_WORK, _STRONG),
     StepMark.ASKING: (UNICODE.waiting, "bold $text-warning"),
     StepMark.DONE: (UNICODE.done, "$text-success"),
     StepMark.FAILED: (UNICODE.failed, "$text-error"),
@@ -189,7 +193,7 @@ def _panel_lines(view: RunView, shape: PanelShape, *, width: int, height: int) -
         case PanelShape.LINE:
             return [PanelLine(folded_line(view, width=width))]
         case PanelShape.ABOVE:
-            return above(view, width=width, height=max(3, height // 3))
+            return above(view, width=width, height=max(_MIN_LINES_ABOVE, height // 3))
         case PanelShape.BESIDE:
             return beside(view, width=width, height=height)
 

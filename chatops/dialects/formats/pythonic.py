@@ -128,7 +128,8 @@ def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
         message = "holds no call: the list is empty"
         items = [UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message, start=start)]
     repairs = {repair for call in calls for repair in call.repairs}
-    # A bracket or a closing tag ends the calls. Otherwise another one may follow, and with repairs they may be misread.
+    # A bracket or a closing tag ends the calls, otherwise another one may follow. What was repaired may read otherwise
+    # with more text, and a list is not `whole` if its bracket was added.
     ends = text.startswith("[", at) or closer_after(text, end) is not None
     return closed_block(
         text, end, items, format=format, whole=Repair.UNCLOSED not in repairs, sure=ends and not repairs
