@@ -19,6 +19,7 @@ from typing import Any, TypedDict, Unpack, overload
 from chatops.config.workflow_read import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.tools import (
     AccessLevel,
@@ -180,6 +181,7 @@ def _make_spec(
             writes=writes,
             reads_workspace=reads,
             verb=verb,
+            # An empty plural is the noun with an s.
             counts=(counts, "") if isinstance(counts, str) else counts,
             # As for file_read: several files that were read in a row are one line.
             folds=bool(read_only and path and counts),
@@ -211,14 +213,21 @@ def _unfit_error(name: str, why: str) -> ConfigError:
     )
 
 
+@frozen_dataclass
+class _Registered:
+    tool: FunctionTool
+    parameters: Mapping[str, Any]
+    """The schema of its arguments, as it was given."""
+    steps: tuple[StepKey, ...]
+    """The steps that may use it; empty: every step."""
+
+
 class ToolRegistry:
     """Tools in the order in which they were registered."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._tools: dict[str, FunctionTool] = {}
-        self._parameters: dict[str, Mapping[str, Any]] = {}
-        self._steps: dict[str, tuple[StepKey, ...]] = {}
+        self._tools: dict[str, _Registered] = {}
 
     def register(
         self,
@@ -243,13 +252,12 @@ class ToolRegistry:
                 f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."
             )
         spec = _make_spec(name, tuple(parameters.get("properties", {})), **options)
-        self._tools[name] = FunctionTool(
+        made = FunctionTool(
             spec=replace(spec, description=description, schema=_schema_text(name, parameters)),
             function=function,
             inspector=_make_inspector(spec.capabilities),
         )
-        self._parameters[name] = parameters
-        self._steps[name] = () if steps is None else tuple(steps)
+        self._tools[name] = _Registered(tool=made, parameters=parameters, steps=() if steps is None else tuple(steps))
 
     def get_schemas(self, step: StepKey | None = None) -> list[dict[str, Any]]:
         """Return the tools of a step in Chat Completions format; None: only those that belong to every step."""
@@ -258,12 +266,12 @@ class ToolRegistry:
                 "type": "function",
                 "function": {
                     "name": name,
-                    "description": made.spec.description,
-                    "parameters": dict(self._parameters[name]),
+                    "description": known.tool.spec.description,
+                    "parameters": dict(known.parameters),
                 },
             }
-            for name, made in self._tools.items()
-            if not self._steps[name] or (step is not None and step in self._steps[name])
+            for name, known in self._tools.items()
+            if not known.steps or (step is not None and step in known.steps)
         ]
 
     def execute(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,9 +280,9 @@ class ToolRegistry:
         Never raises: errors are returned as ``{"error": …}``. A result that is not an object is returned as
         ``{"result": …}``.
         """
-        made = self._tools.get(name)
-        if made is None:
+        if name not in self._tools:
             return {"error": f"Unknown tool: {name}"}
+        made = self._tools[name].tool
         try:
             call = ToolCall(id=CallId(""), name=name, arguments=canonical(dict(arguments)))
             fitted = fit_schema(parse(call), schema=made.spec.schema)
@@ -287,8 +295,8 @@ class ToolRegistry:
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
     def entries(self) -> Iterator[tuple[FunctionTool, tuple[StepKey, ...]]]:
-        """Yield each tool with the steps that may use it. An empty tuple means every step."""
-        yield from ((made, self._steps[name]) for name, made in self._tools.items())
+        """Yield each tool with the steps that may use it; none: every step."""
+        return ((known.tool, known.steps) for known in self._tools.values())
 
 
 def _schema_text(name: str, parameters: Mapping[str, Any]) -> str:
