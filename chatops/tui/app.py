@@ -113,7 +113,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._opener = opener
         self._clock = clock
         self._interrupted_at: float | None = None
-        """When ctrl+c was pressed last. None if not yet, or if it has copied a selection."""
+        """When ctrl+c was pressed last; None if not yet, or if quitting is not what the next one does."""
         self._warned_at = -math.inf
         """When the user was last told what becomes of a running turn on quitting."""
         self.key_order = KeyOrder(self, held=chooses)
@@ -215,21 +215,22 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             await wait_until_mounted(self.screen)
 
     async def action_interrupt(self) -> None:
-        """Copy the selection (ctrl+c). With none, stop or clear the first time and quit the second."""
+        """Copy the selection (ctrl+c). With none, clear the text, then stop the turn, then quit."""
         if selected := self._selected_text():
             # Quitting takes two presses in a row without a selection, so this one never counts as the first.
             self._interrupted_at = None
             copy(self, selected, "the selection")
             return
         now = self._clock()
-        again = self._interrupted_at is not None and now - self._interrupted_at <= QUIT_AGAIN_S
-        if again and not self.chat.sending.unsaved_text:
+        quits = self._interrupted_at is not None and now - self._interrupted_at <= QUIT_AGAIN_S
+        if quits and not self.chat.sending.unsaved_text:
             self.chat.sending.restore()
             await self._close()
             return
-        self._interrupted_at = now
-        done = await self.chat.sending.interrupt()
-        self.notify(f"{done} {key_of('interrupt')} again quits.".strip(), markup=False, timeout=QUIT_AGAIN_S)
+        interrupted = await self.chat.sending.interrupt()
+        self._interrupted_at = None if interrupted.runs_on else now
+        again = f"{key_of('interrupt')} again {'stops the turn' if interrupted.runs_on else 'quits'}."
+        self.notify(f"{interrupted.done} {again}".strip(), markup=False, timeout=QUIT_AGAIN_S)
         # The time to answer starts when the notice can be read. On a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)
 

@@ -80,7 +80,7 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
         "{palette}": "all commands",
         "{help}": "this help",
         "drag, double click": "select text; shift+drag selects as the terminal does",
-        "{interrupt}": "copy the selection; else stop or clear the text, twice quits",
+        "{interrupt}": "copy the selection; else clear the text, then stop the turn, then quit",
         "{quit}": "quit; pending approvals stay pending",
         "{suspend}": "suspend to the shell; fg resumes",
     },

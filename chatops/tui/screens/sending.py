@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual.screen import Screen
 
@@ -81,6 +81,15 @@ class Outbox:
                 self._keep_unsent(self.texts)
         finally:
             self.submitting = False
+
+
+class Interrupted(NamedTuple):
+    """What ctrl+c has done."""
+
+    done: str = ""
+    """A sentence; empty if there was nothing to do."""
+    runs_on: bool = False
+    """True if a turn runs, which the next ctrl+c stops."""
 
 
 class SendingPresenter:
@@ -171,6 +180,7 @@ class SendingPresenter:
     def work(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]]:
         """Add a text to the history and return what sends it or runs it."""
         assert self._current is not None
+        self.cleared_text = ""
         self._composer.add_history(text)
         if not is_command(text):
             return partial(self._send_between_frames, text, correcting=correcting)
@@ -270,13 +280,19 @@ class SendingPresenter:
         if self.cleared_text and not self._composer.text:
             self._composer.set_text(self.cleared_text)
 
-    async def interrupt(self) -> str:
-        """Stop a running turn, else move the text to the history. Return what was done."""
+    async def interrupt(self) -> Interrupted:
+        """Move the text to the history, else stop the turn that runs here."""
+        current = self._current
+        runs = current is not None and not current.follows and current.session.snapshot().runs
+        if self._composer.text:
+            self.set_aside()
+            key = key_of("history") if self._composer.queue_offered else "Up"
+            return Interrupted(f"The text is in the history ({key}).", runs_on=runs)
+        if current is not None and runs and await current.session.cancel():
+            # A text that was cleared just before is restored if the next ctrl+c quits.
+            return Interrupted("Stopped.")
         self.cleared_text = ""
-        session = self._current.session if self._current is not None else None
-        if session is not None and session.snapshot().runs and await session.cancel():
-            return "Stopped."
-        return "The text is in the history (Up)." if self.set_aside() else ""
+        return Interrupted()
 
     async def press_queue_key(self, key: str) -> None:
         """Handle a key of the queue: up, shift+up, shift+down, delete or enter. Raises ChatopsError."""

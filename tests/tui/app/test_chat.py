@@ -601,6 +601,20 @@ async def test_ctrl_c_stops_or_clears_first_and_quits_the_second_time() -> None:
         assert running.workspace.user.drafts()[SESSION] == "half a thought", "leaving this way loses nothing either"
 
 
+async def test_while_a_turn_runs_ctrl_c_clears_the_text_then_stops_the_turn_then_quits() -> None:
+    async with stage() as running:
+        running.session.start_turn("run the tests")
+        await running.type_fast(*"half a thought", "ctrl+c")
+        assert running.draft == "" and not running.session.cancelled
+        assert "The text is in the history (Up). ctrl+c again stops the turn." in running.text
+        await running.type_fast("ctrl+c")
+        assert running.session.cancelled and not running.session.closed
+        assert "Stopped. ctrl+c again quits." in running.text
+        await running.type_fast("ctrl+c")
+        assert running.session.closed
+        assert running.workspace.user.drafts()[SESSION] == "half a thought"
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("leave", ["ctrl+q", "ctrl+d", "/quit"])
 async def test_leaving_closes_the_session_and_decides_nothing(leave: str) -> None:
