@@ -91,6 +91,31 @@ def test_a_message_typed_right_after_a_choice_is_sent_under_it(installation: Ins
         assert "research mode" in systems[1]
 
 
+@pytest.mark.parametrize("gap", [0, 0.005, 0.03])
+@pytest.mark.more
+def test_a_message_begun_right_after_new_is_in_the_new_session(installation: Installation, gap: float) -> None:
+    with chat(installation, "assistant") as (terminal, _):
+        terminal.say("Hello.")
+        terminal.wait_for("You said: Hello.")
+        terminal.send("/new")
+        terminal.wait_for("start an empty session")
+        type_keys(terminal, f"\r{TYPED}", gap)
+        terminal.wait_gone("You said: Hello.")
+        terminal.wait_for(f"│ {TYPED} ")
+
+
+def test_so_is_one_that_was_begun_before_the_first_session_was_open(installation: Installation) -> None:
+    with chat(installation, "assistant") as (terminal, _):
+        terminal.say("Hello.")
+        terminal.wait_for("You said: Hello.")
+        terminal.press("ctrl+q")
+        terminal.wait_exit()
+        with installation.open("-c") as later:
+            later.send(f"/new\r{TYPED}")
+            later.wait_for("Try ")
+            later.wait_for(f"│ {TYPED} ")
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("opens", ["", "\x12coder\r", "/sessions\r\x1b"])
 def test_what_is_typed_right_before_quitting_is_kept(installation: Installation, opens: str) -> None:

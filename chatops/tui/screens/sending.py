@@ -114,6 +114,8 @@ class SendingPresenter:
         """How many queued messages are newer than the marked one, which Delete removes; None: none is marked."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
+        self.runs_typed = False
+        """True while a command runs that was typed: a text in the message field was begun after it."""
         self._failed = False
         """True if no session could be opened."""
         self.ready = asyncio.Event()
@@ -200,8 +202,9 @@ class SendingPresenter:
 
         # Not a timer of Textual, which is a task that would run before the request.
         timer = asyncio.get_running_loop().call_later(FRAME_LIMIT_S, draw_frames)
+        is_sent = False
         try:
-            await self._send(text, correcting=correcting)
+            is_sent = await self._send(text, correcting=correcting)
             # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
             await asyncio.sleep(FRAME_LIMIT_S / 4)
         except ChatopsError as error:

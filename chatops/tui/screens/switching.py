@@ -134,15 +134,19 @@ class SessionSwitcher:
         return opened
 
     async def change(self, opening: "Awaitable[SessionView]") -> None:
-        """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
+        """Show another session. Pending calls of the present one stay pending; typed text becomes its draft.
+
+        A text that was begun behind the command which opens the other session goes there.
+        """
         from chatops.toolkit.counting import count_work  # not before the first paint
 
         self.changing = True
         try:
             with count_work("opening the session"):
                 following = await opening
+            begun = self._composer.take_text() if self._sending.runs_typed else ""
             self._sending.drafts.keep()
-            self._composer.take_text()
+            self._composer.set_text(begun)
             left = self.current
             await self._show_instead(following)
             self._sending.drafts.recall()
