@@ -204,7 +204,11 @@ class Transcript(Viewport, Moving):
     @property
     def counts_seconds(self) -> bool:
         """True if a time of the turn that passes is in view: that of the sign, or that of a running call."""
-        return self.following and ((self.sign.shown and self.sign.work is None) or bool(self._calls.cards))
+        layout, top = self._blocks_layout, self.scroll_offset.y
+        lines = [layout.start(layout.index[key]) for key in self._calls.cards & layout.index.keys()]
+        if self.rows_after and self.sign.work is None:
+            lines.append(layout.height)
+        return any(top <= y < top + self.size.height for y in lines)
 
     @property
     def moves(self) -> bool:

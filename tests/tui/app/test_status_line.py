@@ -7,9 +7,12 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
 from chatops.tui.status import Banner, QueuedMessages, fit_parts, status_parts
+from chatops.tui.transcript.transcript import Transcript
 from tests.support.waiting import until
 from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import stage
+from tests.tui.app.test_finding import said
+from tests.tui.app.test_looks import working
 
 SANDBOX = SandboxNote(off=False, text="bubblewrap")
 
@@ -107,3 +110,17 @@ async def test_only_one_time_passes_on_the_screen() -> None:
         await running.settle()
         running.clock.pass_(1)
         await until(lambda: "working 13 s · 4 tokens, Esc stops" in running.text)
+
+
+async def test_the_time_of_a_call_that_is_in_view_is_the_only_one_wherever_the_view_is() -> None:
+    async with stage(said("first", "no\n\n" * 40)) as running:
+        await working(running)
+        assert "npm test" in running.text and "working, Esc stops" in running.text
+        running.app.chat.query_one(Transcript).scroll_up(animate=False)
+        running.app.chat.update_now()
+        await running.settle()
+        assert "npm test" in running.text and "↓" in running.text and "working, Esc stops" in running.text
+        await running.press("ctrl+home")
+        running.app.chat.update_now()
+        await running.settle()
+        assert "npm test" not in running.text and "working 13 s, Esc stops" in running.text
