@@ -121,7 +121,7 @@ def _first_words(text: str) -> str:
 
 
 class TranscriptHint(ErrorBoundary, Static):
-    """Says what arrived below the view, and the keys of the selected block. Hidden without either."""
+    """Says what is below the view, and the keys of the selected block. Hidden without either."""
 
     class Clicked(Message):
         """Posted on a click while blocks are out of view."""
@@ -129,12 +129,12 @@ class TranscriptHint(ErrorBoundary, Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id)
         self._unseen = ""
-        """What the user has not seen below the view: counts, or that a message grew; empty if there is nothing."""
+        """What is below the view: counts of what the user has not seen, or that there is more; empty: nothing."""
         self._selected = False
         self._more = KeyHint()
 
     def count_unseen(self, messages: int, *, calls: int, more: bool) -> None:
-        """Show how many messages and tool calls arrived below the view, or only that there is `more` of a message."""
+        """Show how many messages and tool calls arrived below the view, or only that there is `more`."""
         counted = ((messages, "new message"), (calls, "tool call" if messages else "new tool call"))
         self._unseen = ", ".join(plural(count, noun) for count, noun in counted if count)
         self._unseen = self._unseen or ("more below" if more else "")
@@ -151,10 +151,12 @@ class TranscriptHint(ErrorBoundary, Static):
             self.post_message(self.Clicked())
 
     def _show(self) -> None:
-        keys = [KeyHint(does=f"↓ {self._unseen}"), KeyHint(does="shows the end", id="end")] if self._unseen else []
+        keys = [KeyHint(does=f"↓ {self._unseen}")] if self._unseen else []
         if self._selected:
             more = [self._more] if self._more.key else []
             keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *more, BACK]
+        elif keys:
+            keys.append(KeyHint(does="shows the end", id="end"))
         self.update(KeyLegend([keys]).draw())
         self.display = bool(keys)
 

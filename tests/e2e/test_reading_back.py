@@ -71,18 +71,18 @@ def test_sending_shows_the_end_wherever_one_was_reading(installation: Installati
 
 
 @pytest.mark.more
-def test_what_comes_below_the_view_is_counted_until_the_end_is_shown(installation: Installation) -> None:
+def test_what_is_below_the_view_is_named_until_the_end_is_shown(installation: Installation) -> None:
     server = Server()
     with opened(installation, server) as terminal:
         terminal.say("long answer")
         terminal.wait_for("Line 59")
         terminal.say("wait for it")
         terminal.wait_for("It has begun")
-        terminal.send(CTRL_HOME)
-        terminal.wait_for("Line 1 ")
         assert "↓" not in terminal.text()
+        terminal.send(CTRL_HOME)
+        terminal.wait_for("↓ more below")
         server.goes_on.set()
-        before = terminal.wait_for("↓ more below")
+        before = terminal.wait_gone("Esc stops")
         assert "Line 1 " in before and "It is over" not in before, "the view stays"
         terminal.send(CTRL_END)
         terminal.wait_for("It is over.")

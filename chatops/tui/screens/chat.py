@@ -478,8 +478,8 @@ class ChatScreen(ErrorBoundary, FrameHook):
             self._completer.handle(message.key)
 
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
-        """Show how many blocks arrived below the view."""
-        self.query_one(TranscriptHint).count_unseen(message.messages, calls=message.calls, more=message.grew)
+        """Show what is below the view."""
+        self.query_one(TranscriptHint).count_unseen(message.messages, calls=message.calls, more=message.more)
 
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""

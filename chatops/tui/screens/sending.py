@@ -187,7 +187,14 @@ class SendingPresenter:
         if not is_command(text):
             return partial(self._send_between_frames, text, correcting=correcting)
         self._current.workspace.user.remember(text)
-        return partial(self._run_command, text)
+        return partial(self._run_typed, text)
+
+    async def _run_typed(self, text: str) -> None:
+        self.runs_typed = True
+        try:
+            await self._run_command(text)
+        finally:
+            self.runs_typed = False
 
     async def _send_between_frames(self, text: str, *, correcting: bool) -> None:
         # The request comes before the next frame, unless storing the message takes longer than a user would notice.
@@ -213,15 +220,16 @@ class SendingPresenter:
             timer.cancel()
             # First, because an error in drawing must not stop all later frames.
             frames.close()
-            # A user who sends a message wants to see the reply.
-            self._drawing.follow_end()
+            # A user who sends a message wants to see the reply. One who queues it may read on.
+            if is_sent:
+                self._drawing.follow_end()
             if self._current is not None:
                 self._current.workspace.user.remember(text)
 
-    async def _send(self, text: str, *, correcting: bool) -> None:
+    async def _send(self, text: str, *, correcting: bool) -> bool:
         """Send a message, or run a command of the user (``!``, or ``!!`` so that no model gets it).
 
-        It is part of the draft until the session stores it.
+        It is part of the draft until the session stores it. Returns False if it is queued.
 
         Raises ChatopsError if it was not sent. The text is then in the message field again, or in the draft of the
         session if another one is shown now.
@@ -236,7 +244,8 @@ class SendingPresenter:
                         session, text[1:], seen=text == self._composer.sent_in_view, draft=take_draft
                     )
                 elif not (correcting and await session.actions.correct(text.strip(), draft=take_draft)):
-                    await session.submit(text.strip(), draft=take_draft)
+                    return await session.submit(text.strip(), draft=take_draft)
+                return True
         except ChatopsError:
             if sending is self._current:
                 self.give_back(text, refused=text.startswith("!"))

@@ -136,7 +136,7 @@ class Transcript(Viewport, Moving):
         layout = self._blocks_layout
         changed: dict[str, None] = {}
         """The ids of blocks to redraw, each once and in order."""
-        arrived, grown = set[str](), set[str]()
+        arrived = set[str]()
         for op in ops:
             match op:
                 case Put(block=block, before=before):
@@ -146,7 +146,6 @@ class Transcript(Viewport, Moving):
                     changed[block.id] = None
                 case Extend(id=key, text=text):
                     self._extend(key, text)
-                    grown.add(key)
                     changed[key] = None
                 case Remove(id=key):
                     self._remove(key)
@@ -154,7 +153,7 @@ class Transcript(Viewport, Moving):
                     assert_never(never)
         self.redraw([key for key in changed if key in layout.index])
         if not self.following:
-            self._note_unseen(arrived=arrived, grown=grown)
+            self._note_unseen(arrived=arrived)
 
     def _put(self, block: Block, *, before: str) -> None:
         layout, entry = self._blocks_layout, self._blocks_layout.entry(block.id)
@@ -205,7 +204,7 @@ class Transcript(Viewport, Moving):
     def counts_seconds(self) -> bool:
         """True if a time of the turn that passes is in view: that of the sign, or that of a running call."""
         layout, top = self._blocks_layout, self.scroll_offset.y
-        lines = [layout.start(layout.index[key]) for key in self._calls.cards & layout.index.keys()]
+        lines = [layout.start(layout.index[key]) for key in self._calls.cards]
         if self.rows_after and self.sign.work is None:
             lines.append(layout.height)
         return any(top <= y < top + self.size.height for y in lines)

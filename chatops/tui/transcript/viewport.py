@@ -25,8 +25,8 @@ Scroll position. The view is in one of two states:
 - Following: it stays at the end while blocks arrive. This is the state at the start, and again whenever the user
   scrolls back to the end.
 - Not following: the user has scrolled away. The line at the top of the view is remembered as (block id, lines of that
-  block above the view) and restored after every change, so text does not move while it is read. Blocks that arrive or
-  grow are counted and reported with `Unseen`.
+  block above the view) and restored after every change, so text does not move while it is read. Blocks that arrive
+  are counted and reported with `Unseen`, and so is that there is more below the view.
 
 `watch_scroll_y` is called for each new position and chooses the state: following if the position is the end. It leaves
 the state alone while `_scrolls_itself` is True, because then the viewport itself, not the user, moves the position.
@@ -47,7 +47,6 @@ import re
 import time
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import NamedTuple
 
 from rich.style import Style
@@ -88,25 +87,18 @@ class Position(NamedTuple):
     """Lines of that block above the view."""
 
 
-class _Change(Enum):
-    """How a block has changed that is below the view."""
-
-    ARRIVED = "arrived"
-    GREW = "grew"
-
-
 class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     """Shows the blocks of its layout. Redraws only what has changed and has no timer while idle."""
 
     @dataclass
     class Unseen(Message):
-        """Posted when the blocks that arrived or grew below the view are others; there are none at the end."""
+        """Posted when others are the blocks that arrived below the view, or when the view leaves or reaches the end."""
 
         messages: int
         calls: int
         """Messages and tool calls that arrived."""
-        grew: bool
-        """True if an earlier message grew."""
+        more: bool
+        """True if there is anything below the view."""
 
     DEFAULT_CSS = """
     Viewport {
@@ -124,8 +116,10 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._blocks_layout = BlockLayout()
         self.following = True
         """True while new lines scroll into view."""
-        self._unseen: dict[str, _Change] = {}
-        """The blocks below the view that have changed since the user scrolled away, by their ids."""
+        self._unseen: set[str] = set()
+        """The ids of the blocks below the view that have arrived since the user scrolled away."""
+        self._more_below = False
+        """True if there are lines below the view."""
         self._scrolls_itself = False
         """True while the viewport itself moves the scroll position."""
         self._slicing = False
@@ -196,6 +190,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         layout.drop_far_lines(top=top, bottom=top + self.size.height)
         self._move_scroll_bar()
         self._refresh_rows()
+        self._note_unseen()
         for error in layout.take_errors():
             report_error(self.app, error)
 
@@ -386,23 +381,24 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         top = self.scroll_offset.y
         return layout.entries[layout.index_at(top) : layout.index_at(top + self.size.height) + 1]
 
-    def _note_unseen(self, *, arrived: Set[str] = frozenset(), grown: Set[str] = frozenset()) -> None:
-        """Remember which of these blocks, and of the earlier ones, end below the view. Post `Unseen` on a change."""
+    def _note_unseen(self, *, arrived: Set[str] = frozenset()) -> None:
+        """Note which of these blocks, and of the earlier ones, end below the view. Post `Unseen` on a change."""
         layout, bottom = self._blocks_layout, self.scroll_offset.y + self.size.height
-        # A block that has arrived unseen stays a new one when it grows. Following the end shows whatever arrives.
-        known = {**dict.fromkeys(grown, _Change.GREW), **self._unseen, **dict.fromkeys(arrived, _Change.ARRIVED)}
-        entries = {key: layout.index[key] for key in known if key in layout.index and not self.following}
-        ends = {key: layout.start(index) + layout.entries[index].height for key, index in entries.items()}
-        before, self._unseen = self._unseen, {key: known[key] for key, end in ends.items() if end > bottom}
-        if before.keys() != self._unseen.keys():
-            new = [layout.entries[entries[key]].block for key, what in self._unseen.items() if what is _Change.ARRIVED]
-            calls = sum(isinstance(block, ToolCardBlock) for block in new)
-            self.post_message(self.Unseen(len(new) - calls, calls, grew=len(new) < len(self._unseen)))
+        # Following the end shows whatever arrives.
+        known = frozenset[str]() if self.following else self._unseen | arrived
+        places = [layout.index[key] for key in known if key in layout.index]
+        ends = {place: layout.start(place) + layout.entries[place].height for place in places}
+        below = [layout.entries[place].block for place, end in ends.items() if end > bottom]
+        before = self._unseen, self._more_below
+        self._unseen = {block.id for block in below}
+        self._more_below = not self.following and self.scroll_offset.y < self.max_scroll_y
+        if (self._unseen, self._more_below) != before:
+            calls = sum(isinstance(block, ToolCardBlock) for block in below)
+            self.post_message(self.Unseen(len(below) - calls, calls, more=self._more_below))
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""
         self.following = True
-        self._note_unseen()
         self.show_changes()
 
     def action_scroll_home(self) -> None:

@@ -190,6 +190,27 @@ async def test_only_what_comes_below_the_view_is_counted_as_new() -> None:
         assert "↓ 1 new message" in running.text, "a new message that grows stays one"
 
 
+async def test_a_view_that_is_scrolled_up_says_so_and_a_queued_message_does_not_move_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, sent = said("first", "no\n\n" * 40), FakeSession.submit
+    async with stage(session) as running:
+        assert "↓" not in running.text
+        await running.press("ctrl+home")
+        assert "↓ more below   ctrl+End shows the end" in running.text
+        monkeypatch.setattr(FakeSession, "submit", queue)
+        await running.type_fast(*"later", "enter")
+        assert "first" in running.text and "↓ more below" in running.text
+        monkeypatch.setattr(FakeSession, "submit", sent)
+        await running.type_fast(*"now", "enter")
+        assert "first" not in running.text and "↓" not in running.text
+
+
+async def queue(session: FakeSession, text: str, *, draft: object = None) -> bool:
+    session.submitted.append(text)
+    return False
+
+
 @pytest.mark.more
 async def test_a_letter_that_is_no_key_of_the_search_starts_a_message() -> None:
     async with stage(said("needle", "no")) as running:
