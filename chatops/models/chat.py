@@ -21,6 +21,7 @@ from chatops.models.assemble import Assembler
 from chatops.models.base import Failed, ModelEvent, ModelNotice, Replied, Retrying
 from chatops.models.body import Body, BodyBuilder
 from chatops.models.byte_feed import ByteFeed
+from chatops.models.clocks import ReplyClocks
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import HOSTS, base_url, host_of, is_unloaded
@@ -213,15 +214,15 @@ class OpenAIChat:
         text_tools = self._callable_in_text(request, plan.delivery)
         window = self._memory.context_window(self._spec.context_window)
         endpoint = replace(self._endpoint, sent=math.ceil(len(body.data) / BYTES_PER_TOKEN), window=window)
-        reader = ResponseReader(
-            endpoint=endpoint,
+        clocks = ReplyClocks(
+            host=endpoint.host,
             timeouts=self._spec.timeout_s,
-            pace=self._pace,
-            text_tools=text_tools,
-            max_output_tokens=self._spec.max_output_tokens,
+            waiting_s=self._pace.waiting_s,
             unloaded=lambda: bool(self._unloaded),
         )
-        feed = ByteFeed(self._response_bytes(body.data, key=key, reader=reader))
+        max_tokens = self._spec.max_output_tokens
+        reader = ResponseReader(clocks, endpoint=endpoint, text_tools=text_tools, max_output_tokens=max_tokens)
+        feed = ByteFeed(self._response_bytes(body.data, key=key, clocks=clocks))
         error: AttemptFailure | None = None
         try:
             async for event in reader.events(feed):
@@ -276,12 +277,12 @@ class OpenAIChat:
         if notice := self._other_model(reply):
             yield notice
 
-    async def _response_bytes(self, body: bytes, *, key: Secret, reader: ResponseReader) -> AsyncIterator[bytes]:
+    async def _response_bytes(self, body: bytes, *, key: Secret, clocks: ReplyClocks) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
             if self._unloaded is None:
                 # Asked for before the request, which would make the server load it.
                 self._unloaded = await self._ask_if_unloaded(key)
-            reader.sent()
+            clocks.start()
             yield b""  # Empty, to wake the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)
             try:

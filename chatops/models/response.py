@@ -27,58 +27,34 @@ A reply is complete if it has a finish reason or came as one whole object. `[DON
 connection error after the finish reason is ignored. A complete reply without text and calls is a failure only if a
 filter or the token limit stopped it. Any other empty reply is a reply, and the turn decides what to do about it.
 
-Time limits, in seconds (`timeout_s` of the registry; `connect` belongs to the connection):
-
-- None before `sent`: the request waits for a free slot (`max_concurrent`), which is not silence of the server.
-- `first_token` from `sent` to the first token, then `idle` between two chunks of data.
-- `total` from `sent` to the end. It stops replies that never end although data keeps coming.
-
-Only data resets the clock of `first_token` and `idle`. Comments and empty chunks do not, because a server that sends
-nothing else forever is as good as silent. They only set `alive` in the next `Waiting`.
-
-`Waiting` is sent every `Pace.waiting_s` seconds without data. If the limit is short, it is sent after every quarter of
-the limit, but not more than once per second.
-
-A wait for bytes that began before `sent` ends only when the next `Waiting` is due, which may be after the limit of
-`first_token`. So the source of the bytes yields an empty chunk right after `sent` (`OpenAIChat._response_bytes`). It
-ends that wait, and the next one ends at the limit.
+`clocks` has the limits of time.
 
 Limits of size: `BODY_LIMIT` for a whole body, and those of `SseReader`, `Assembler` and `CallCollector`. A stream that
 has not ended after `REPLY_TOKENS` pieces, or `max_output_tokens` if that is more, is stopped: some models never end. A
 reply that repeats one short text endlessly is stopped, and its beginning is kept (`Repetition`).
 """
 
-import math
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from enum import Enum, auto
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import CallChunk, ReasoningChunk, TextChunk, Waiting
-from chatops.models.byte_feed import (
-    ByteFeed,
-    EventTooLargeError,
-    FeedState,
-    ServerEvent,
-    SseReader,
-    loop_time,
-)
+from chatops.models.byte_feed import ByteFeed, EventTooLargeError, FeedState, ServerEvent, SseReader, loop_time
 from chatops.models.calls import TooManyCallsError
+from chatops.models.clocks import ReplyClocks
 from chatops.models.error_text import error_of_body, error_of_object, looks_like_html, plain_line
-from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
+from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt
 from chatops.models.server_json import BadDataError, as_object, parse
 from chatops.models.statuses import Endpoint, stream_failure
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools
-from chatops.policy.registry import Timeouts
 
 REPLY_TOKENS = 131_072
 """Tokens of a reply that are accepted in any case, as many as any common model writes at most."""
 BODY_LIMIT = 64 * 1024 * 1024
 """Bytes of a body that is not a stream."""
-_LOADING_S = 3.0
-"""Seconds between two `Waiting` events while the server loads the model."""
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
 _SHOWN_BYTES = 4096
@@ -109,20 +85,15 @@ class ResponseReader:
 
     def __init__(
         self,
+        clocks: ReplyClocks,
         *,
         endpoint: Endpoint,
-        timeouts: Timeouts,
-        pace: Pace,
         text_tools: TextTools = NO_TEXT_TOOLS,
         max_output_tokens: int | None = None,
-        unloaded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Create it. `unloaded` returns True once the server has stated that it has not loaded the model."""
-        self._unloaded = unloaded
-        self._max_pieces = max(REPLY_TOKENS, max_output_tokens or 0)
+        self._clocks = clocks
         self._endpoint = endpoint
-        self._timeouts = timeouts
-        self._pace = pace
+        self._max_pieces = max(REPLY_TOKENS, max_output_tokens or 0)
         self._form = _Form.UNDECIDED
         self._body = bytearray()
         """The body so far; empty if it is a stream, whose bytes go to `_reader` at once."""
@@ -131,19 +102,8 @@ class ResponseReader:
         """True once an event of a stream had data."""
         self._done = False
         """True once the reply has ended, by `[DONE]` or as one whole object."""
-        self._sent = False
-        self._last_data = self._last_sign = self._last_notice = loop_time()
-        """Loop times of the last new data, of the last bytes of any kind, and of the last `Waiting` or data."""
-        self._deadline = math.inf
-        """Loop time by which the whole reply must have come."""
         self.assembler = Assembler(text_tools)
         self.failure: AttemptFailure | None = None
-
-    def sent(self) -> None:
-        """Start the clocks: the request goes out now."""
-        self._sent = True
-        self._last_data = self._last_sign = self._last_notice = loop_time()
-        self._deadline = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
         """Return the reply. Call it only after `close`, and only without a failure."""
@@ -155,7 +115,7 @@ class ResponseReader:
         Raises network errors.
         """
         while not self._is_over():
-            part = await feed.take(self._next_wait())
+            part = await feed.take(self._clocks.next_wait(started=self.assembler.started))
             if part is FeedState.END:
                 for chunk in self._read(None):
                     yield chunk
@@ -163,8 +123,13 @@ class ResponseReader:
             if isinstance(part, bytes) and part:
                 for chunk in self._read(part):
                     yield chunk
-            if not self._is_over() and (waiting := self._check_clocks()) is not None:
-                yield waiting
+            if self._is_over():
+                break
+            match self._clocks.due(started=self.assembler.started):
+                case Waiting() as waiting:
+                    yield waiting
+                case failure:
+                    self.failure = failure
         if self._done:
             await _drain(feed)
 
@@ -202,7 +167,7 @@ class ResponseReader:
         return chunks
 
     def _read_part(self, data: bytes) -> None:
-        self._last_sign = loop_time()
+        self._clocks.note_bytes()
         if self._form is _Form.STREAM:
             self._read_events(self._reader.feed(data))
             return
@@ -248,7 +213,7 @@ class ResponseReader:
             self.failure = stream_failure(error, endpoint=self._endpoint)
             return
         if self.assembler.add(chunk):
-            self._last_data = self._last_notice = loop_time()
+            self._clocks.note_data()
 
     def _read_whole(self, body: bytes) -> None:
         text = body[:_SHOWN_BYTES].decode("utf-8-sig", "replace")
@@ -261,7 +226,6 @@ class ResponseReader:
             return
         value = as_object(parse(body.removeprefix(BOM_UTF8)))
         if value.get("choices"):
-            self._last_data = loop_time()
             self.assembler.add_whole(value)  # It has a finish reason then, "stop" if the server gave none.
             self._done = True
             return
@@ -320,65 +284,6 @@ class ResponseReader:
             FailureKind.OUT_OF_TOKENS,
             f"{self._endpoint.model} wrote more than {self._max_pieces:,} tokens in one reply; it was stopped.",
             "Ask for less at once; max_output_tokens in the registry allows more.",
-        )
-
-    def _silence_limit(self) -> float:
-        """Return the limit of silence in seconds. There is none while the request waits for a free slot."""
-        if not self._sent:
-            return math.inf
-        return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
-
-    def _next_wait(self) -> float:
-        """Return the seconds until `_check_clocks` has something to do."""
-        now = loop_time()
-        due = min(self._last_data + self._silence_limit(), self._last_notice + self._notice_interval(), self._deadline)
-        return max(0.0, due - now)
-
-    def _check_clocks(self) -> Waiting | None:
-        """Set `failure` if a time limit has passed; else return a `Waiting` if one is due."""
-        now = loop_time()
-        silent = now - self._last_data
-        if silent >= self._silence_limit():
-            self.failure = self._silence_failure(silent)
-            return None
-        if now >= self._deadline:
-            self.failure = self._total_failure()
-            return None
-        if now - self._last_notice < self._notice_interval():
-            return None
-        alive = self._last_sign > self._last_notice
-        self._last_notice = now
-        limit = self._silence_limit()
-        limit_s = limit if math.isfinite(limit) else None
-        return Waiting(seconds=silent, alive=alive, limit_s=limit_s, loading=self._is_loading)
-
-    def _notice_interval(self) -> float:
-        """Return the seconds between two `Waiting` events.
-
-        It is lower for a short limit, so that some events come before its end.
-        """
-        pace = min(self._pace.waiting_s, _LOADING_S) if self._is_loading else self._pace.waiting_s
-        return min(pace, max(1.0, self._silence_limit() / 4))
-
-    @property
-    def _is_loading(self) -> bool:
-        return self._sent and not self.assembler.started and self._unloaded()
-
-    def _silence_failure(self, silent: float) -> AttemptFailure:
-        what = "no further data" if self.assembler.started else "no first token"
-        setting = "idle" if self.assembler.started else "first_token"
-        return failed_attempt(
-            FailureKind.TIMEOUT,
-            f"There was {what} from {self._endpoint.host} for {in_words(silent)}.",
-            f"Try again; timeout_s.{setting} in the registry allows more time.",
-        )
-
-    def _total_failure(self) -> AttemptFailure:
-        """Return the failure for a reply that took too long although data kept coming."""
-        return failed_attempt(
-            FailureKind.TIMEOUT,
-            f"The reply of {self._endpoint.host} was not complete after {in_words(self._timeouts.total)}.",
-            "Ask for less at once; timeout_s.total in the registry allows more time.",
         )
 
 
