@@ -47,7 +47,7 @@ def budget_in_force(state: TurnState) -> Budget:
 
 
 def spent(state: TurnState, limit: LimitName, model: str = "") -> float:
-    """Return how much of a limit is spent, in all or by one model. What is not known adds nothing."""
+    """Return how much of a limit is spent, in all or by one `model`. What is not known adds nothing."""
     records = [record for record in _records(state) if not model or record.model == model]
     usage = total(*(record.usage for record in records))
     match limit:
@@ -114,7 +114,7 @@ def apply_decision(draft: StepDraft, question: BudgetQuestion, decision: Decisio
         facts = ResultFacts(source=ResultSource.USER, reason=decision.reason)
         result = ToolResult(outcome=Outcome.DENIED, content=content, facts=facts)
         spending = replace(spending, denied=True)
-    elif question.model:
+    elif question.model:  # It was about what this model spends, which cannot be counted.
         content = f"{question.model} goes on. Its {limit} cannot be counted."
         result = ToolResult(outcome=Outcome.SUCCESS, content=content)
         spending = replace(spending, uncounted=(*spending.uncounted, f"{limit} {question.model}"))
@@ -165,9 +165,10 @@ def _has_unknown_reply(state: TurnState, limit: LimitName, model: str) -> bool:
 
 def _share_text(state: TurnState, limit: LimitName) -> str:
     permitted, used = budget_in_force(state).of(limit) or 0.0, amount(limit, spent(state, limit))
-    return (
-        f"cost {used} of {amount(limit, permitted)}" if limit == "cost" else f"{used} of {with_unit(limit, permitted)}"
-    )
+    if limit == "cost":
+        # A cost has no unit: it is in that of the registry's prices.
+        return f"cost {used} of {amount(limit, permitted)}"
+    return f"{used} of {with_unit(limit, permitted)}"
 
 
 def _question_text(state: TurnState, question: BudgetQuestion) -> str:
@@ -184,9 +185,11 @@ def _question_text(state: TurnState, question: BudgetQuestion) -> str:
 
 def _model_texts(state: TurnState, limit: LimitName) -> Iterator[str]:
     for model in _models(state):
-        used, unknown = spent(state, limit, model), limit != "minutes" and _has_unknown_reply(state, limit, model)
-        known = amount(limit, used) if used or not unknown else ""
-        yield f"{model} {' and '.join(filter(None, (known, f'unknown {limit}' if unknown else '')))}"
+        used = spent(state, limit, model)
+        is_unknown = limit != "minutes" and _has_unknown_reply(state, limit, model)
+        # Nothing known is not said beside something unknown.
+        parts = [amount(limit, used)] if used or not is_unknown else []
+        yield f"{model} {' and '.join([*parts, *([f'unknown {limit}'] if is_unknown else [])])}"
     if limit == "minutes" and state.spending.tools_ms:
         yield f"tools {amount(limit, state.spending.tools_ms / _MS_PER_MINUTE)}"
 

@@ -103,7 +103,10 @@ def record_use(draft: StepDraft, call: ToolCall, facts: CallFacts) -> None:
 
 
 def open_apply_round(draft: StepDraft, ending: Finished | None) -> bool:
-    """Open the round that asks about the changes. Returns False if nothing ran in the copy."""
+    """Open the round that asks about the changes. Returns False, and opens none, if nothing ran in the copy.
+
+    `ending` is how the turn ends after the decision; None: the model is asked again.
+    """
     containment = draft.state.containment
     if containment is None or not containment.used or is_apply_round(draft):
         return False

@@ -94,7 +94,7 @@ def recover(
     if draft.state.command is not None:
         # What was typed before a restart asks in the dialog.
         draft.state = replace(draft.state, command=replace(draft.state.command, decides=False))
-    known = {(attempt.call_id, attempt.attempt): attempt for attempt in interrupted}
+    known_of = {(attempt.call_id, attempt.attempt): attempt for attempt in interrupted}
     _warn_of_interruption(draft, unsent)
     match draft.state.phase:
         case AwaitingModel() as phase:
@@ -106,8 +106,8 @@ def recover(
             if copied and isinstance(phase, InRound):
                 draft.set_phase(replace(phase, copied=True))
             for index in range(len(draft.calls())):
-                if not (copied and _ask_in_copy(draft, index, known)):
-                    _recover_call(draft, index, known)
+                if not (copied and _ask_in_copy(draft, index, known_of)):
+                    _recover_call(draft, index, known_of)
             rounds.continue_round(draft)
 
 
@@ -164,7 +164,7 @@ def apply_reconciliation(draft: StepDraft, index: int, status: Reconciling, repl
     rounds.continue_round(draft)
 
 
-def _ask_in_copy(draft: StepDraft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> bool:
+def _ask_in_copy(draft: StepDraft, index: int, known_of: Mapping[tuple[CallId, int], Interruption]) -> bool:
     """Ask about a call of a copied store that may have run in the other copy; return False if it cannot have.
 
     An approval was for one run, which may have been in the other copy. A call that waits there too is only marked.
@@ -177,7 +177,7 @@ def _ask_in_copy(draft: StepDraft, index: int, known: Mapping[tuple[CallId, int]
             return True
         case Started() | Reconciling() as status if _may_run_elsewhere(draft, index):
             questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
-            _ask_outcome(draft, index, status, why=why, known=known.get((call.call.id, status.attempt)))
+            _ask_outcome(draft, index, status, why=why, known=known_of.get((call.call.id, status.attempt)))
             return True
         case AwaitingDecision() as status if not status.outcome_unknown:
             # Still pending in the copy, even if it was approved in the original store.
@@ -196,25 +196,26 @@ def _mark_as_copied(status: AwaitingDecision) -> AwaitingDecision:
     return replace(status, reason=reason, why=why, copied=True)
 
 
-def _recover_call(draft: StepDraft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
+def _recover_call(draft: StepDraft, index: int, known_of: Mapping[tuple[CallId, int], Interruption]) -> None:
     call, status = draft.calls()[index].call, draft.calls()[index].status
     if isinstance(status, Inspecting | Rechecking):
+        # The effect was lost with its process; the status already waits for what the inspection finds.
         calls.inspect_call(draft, call, status.extra if isinstance(status, Rechecking) else NARROWEST)
     if not isinstance(status, Started | Reconciling | AwaitingDecision):
         return
-    interruption = known.get((call.id, status.attempt))
+    known = known_of.get((call.id, status.attempt))
     stopping = isinstance(draft.state.phase, Stopping)
     match status:
         case Started(question=question):
             questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
             why = STOPPED_WHILE_RUNNING if question is None else STOPPED_WITH_QUESTION
-            _recover_started(draft, index, replace(status, question=None), interruption, why=why)
-        case Reconciling() if not stopping and _is_on_other_machine(interruption):
-            _ask_outcome(draft, index, status, why=STOPPED_WHILE_RUNNING, known=interruption)
+            _recover_started(draft, index, replace(status, question=None), known, why=why)
+        case Reconciling() if not stopping and _is_on_other_machine(known):
+            _ask_outcome(draft, index, status, why=STOPPED_WHILE_RUNNING, known=known)
         case Reconciling():
-            _reconcile(draft, index, status, status.known or interruption)
+            _reconcile(draft, index, status, status.known or known)
         case AwaitingDecision():
-            draft.set_status(index, replace(status, interruption=status.interruption or interruption))
+            draft.set_status(index, replace(status, interruption=status.interruption or known))
             calls.request_approval(draft, calls.open_round(draft).round_id, call)
 
 

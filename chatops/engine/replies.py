@@ -47,6 +47,7 @@ def handle_reply(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, dura
     elif not reply.text.strip():
         _handle_empty(draft, phase, target)
     elif gathering and phase.under.responder is not None and draft.state.counters.rounds:
+        # Tools were used, so the responder has something to write the answer from.
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
         rounds.ask_model(draft, purpose=Purpose.RESPOND, gathered=_reply_message(draft, phase, reply, target))
     else:
@@ -85,7 +86,7 @@ def handle_failure(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure
         draft.count_cut_off()
     rounds.store_partial(draft, failure.partial_text, failure.partial_reasoning, target.name)
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
-    if phase.gathered is not None:
+    if phase.gathered is not None:  # The responder was asked.
         draft.warn(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
         _answer_with_gathered(draft, phase.gathered)
     elif not failure.started and failure.kind in OTHER_MODEL_MAY_HELP and _switch_to_backup(draft):

@@ -40,8 +40,8 @@ def ask_model(draft: StepDraft, *, purpose: Purpose = Purpose.GATHER, gathered: 
     """Start a round: make the next model call, under the grant in force, or ask first if the budget is reached."""
     counters = replace(draft.state.counters, requests=draft.state.counters.requests + 1)
     draft.count(counters)
-    number = round_id(draft.state.turn_id, counters.requests)
-    phase = AwaitingModel(round_id=number, under=draft.state.grant, purpose=purpose, gathered=gathered)
+    new_round = round_id(draft.state.turn_id, counters.requests)
+    phase = AwaitingModel(round_id=new_round, under=draft.state.grant, purpose=purpose, gathered=gathered)
     if not budgets.ask_if_reached(draft, target_of(draft, phase), purpose, gathered):
         draft.set_phase(phase)
         send_request(draft)
@@ -122,12 +122,13 @@ def store_partial(draft: StepDraft, text: str, reasoning: str, model: str) -> No
         )
 
 
-def close_round(draft: StepDraft, number: RoundId, model: str, status: Status) -> None:
+def close_round(draft: StepDraft, closed: RoundId, model: str, status: Status) -> None:
     """Publish that a round is over. Its `model` is empty if no model was asked."""
+    # The record of a model call is added when the call ends, so that of this round is the last one.
     record = draft.state.rounds[-1] if model and draft.state.rounds else None
     draft.events.append(
         RoundClosed(
-            id=number,
+            id=closed,
             parent_id=draft.state.turn_id,
             status=status,
             model=model,
@@ -147,31 +148,35 @@ def continue_round(draft: StepDraft) -> None:
         return
     if containment.is_apply_round(draft):
         _end_apply_round(draft)
-        return
-    if isinstance(phase, InRound) and phase.budget is not None:
+    elif isinstance(phase, InRound) and phase.budget is not None:
         _end_budget_round(draft, phase, phase.budget)
-        return
+    else:
+        _end_round(draft, phase)
+
+
+def _end_round(draft: StepDraft, phase: InRound | Stopping) -> None:
+    """End a round whose calls are all settled: ask the model again, or end the turn."""
+    _count_tool_time(draft)
     outcomes = _write_results(draft)
     any_success = any(outcome is Outcome.SUCCESS for outcome in outcomes)
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if any_success else Status.ERROR)
     correction = phase.correction if isinstance(phase, Stopping) else None
     if isinstance(phase, Stopping) and correction is None:
         finish_turn(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
-        return
-    if draft.state.gate is not None:
+    elif draft.state.gate is not None:
         _finish_gate(draft)
-        return
-    if draft.state.command is not None:
+    elif draft.state.command is not None:
         finish_turn(draft, TurnStatus.ANSWERED, "")
-        return
-    if correction is not None:
-        take_correction(draft, correction)
     else:
-        round_limits.count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
-    contained = draft.state.containment
-    ends_containment = contained is not None and contained.phase is ContainmentPhase.ENDING
-    if not (ends_containment and containment.open_apply_round(draft, None)):
-        ask_next(draft)
+        if correction is not None:
+            take_correction(draft, correction)
+        else:
+            round_limits.count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
+        contained = draft.state.containment
+        ends_containment = contained is not None and contained.phase is ContainmentPhase.ENDING
+        # The round about the changes comes first. Its end asks the model then, because it gets no end of the turn.
+        if not (ends_containment and containment.open_apply_round(draft, None)):
+            ask_next(draft)
 
 
 def take_correction(draft: StepDraft, correction: Correction) -> None:
@@ -338,7 +343,7 @@ def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> Mod
 def _fit_messages(draft: StepDraft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
     user_messages = (at for at, message in enumerate(state.messages) if isinstance(message, UserMessage))
-    last_user_message = max(user_messages, default=-1)
+    last_user_message = max(user_messages, default=0)
     # A reply that broke off is sent again only if the user has answered it.
     sent = [m for at, m in enumerate(state.messages) if at < last_user_message or not _is_broken_off(m)]
     return fit_messages(place_notes((*state.history, *sent)), system=grant.prompt, tools=grant.tools, model=target)
@@ -386,11 +391,16 @@ def _sampling(contract: StepContract | None) -> Sampling:
     return Sampling(temperature=contract.temperature, max_output_tokens=contract.max_output_tokens)
 
 
-def _write_results(draft: StepDraft) -> list[Outcome]:
-    outcomes = []
+def _count_tool_time(draft: StepDraft) -> None:
     spending = draft.state.spending
     worked = spending.tools_ms + calls.tool_time_ms(draft)
     draft.state = replace(draft.state, spending=replace(spending, tools_ms=worked))
+
+
+def _write_results(draft: StepDraft) -> list[Outcome]:
+    """Add a message with the result of each call, and return the outcomes."""
+    outcomes = []
+    # As the model made them: a call that the user has edited differs.
     asked = {call.id: call for m in draft.state.messages if isinstance(m, AssistantMessage) for call in m.calls}
     for call_state in draft.calls():
         if not isinstance(call_state.status, Settled):

@@ -125,6 +125,7 @@ def permitted_calls(state: TurnState) -> dict[CallId, str]:
     """Return the calls that may run and wait for earlier ones of the round, each with who or what allowed it."""
     phase = state.phase
     calls = phase.calls if isinstance(phase, InRound) else ()
+    # The first call that is not settled waits for none.
     behind = dropwhile(lambda call: isinstance(call.status, Settled), calls)
     waiting = ((call.call.id, call.status) for call in islice(behind, 1, None))
     return {id_: status.decided_by for id_, status in waiting if isinstance(status, Permitted | Rechecking)}
