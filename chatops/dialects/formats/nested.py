@@ -79,9 +79,9 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
         return CallBlock(end=closer.end(), format=format, items=(unusable,))
     written = named["name"]
     name = offered.named(written)
-    reader = _GemmaReader(text, offered.schema(name) if name else {})
+    reader = _GemmaReader(text, named.end())
     try:
-        arguments, end = reader.read_pairs(named.end(), reader.schema, 0)
+        arguments = reader.read_pairs(offered.schema(name) if name else {}, 0)
     except UnreadableValueError as error:
         closer = None if error.cut else CLOSER.search(text, error.position)
         return CallBlock(
@@ -90,113 +90,120 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
             items=(unreadable_call(error, written, start),),
             sure=closer is not None,
         )
-    item = CallBuilder(offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
-    return closed_block(text, end, [item], format=format)
+    item = CallBuilder(offered, start, reader.at, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
+    return closed_block(text, reader.at, [item], format=format)
 
 
 @dataclass(slots=True)
 class _GemmaReader:
-    """Reader of the pairs of one call."""
+    """Reader of the pairs of one call in `text`. `at` is the index of what is read next."""
 
     text: str
-    schema: Schema
+    at: int
     repairs: list[str] = field(default_factory=list)
 
-    def read_pairs(self, at: int, schema: Schema, depth: int) -> tuple[dict[str, JsonValue], int]:
-        """Read `key:value,...}` from `at` on; return the pairs and the index after the brace."""
-        text = self.text
+    def read_pairs(self, schema: Schema, depth: int) -> dict[str, JsonValue]:
+        """Read `key:value,...}`. The closing brace of the arguments themselves, at `depth` 0, may be missing."""
         pairs: dict[str, JsonValue] = {}
-        while True:
-            at = skip_space(text, at)
-            if text.startswith("}", at):
-                return pairs, at + 1
-            if depth == 0 and pairs and CLOSER.match(text, at):
+        while not self._skip("}"):
+            if depth == 0 and pairs and CLOSER.match(self.text, self.at):
                 self.repairs.append(_LOST_BRACE)
-                return pairs, at
-            key = _GEMMA_KEY.match(text, at)
+                return pairs
+            key = _GEMMA_KEY.match(self.text, self.at)
             if key is None:
-                raise self._error("a key is missing", at)
-            value, at = self._read_value(key.end(), property_schema(schema, key["key"]), depth + 1)
+                raise self._error("a key is missing")
+            self.at = key.end()
+            value = self._read_value(property_schema(schema, key["key"]), depth + 1)
             if key["key"] in pairs and pairs[key["key"]] != value:
-                raise UnreadableValueError(f"{key['key']!r:.80} is given twice", at)
+                raise UnreadableValueError(f"{key['key']!r:.80} is given twice", self.at)
             pairs[key["key"]] = value
-            at = self._skip_comma(at, "}", closers=depth == 0)
+            if not (self._comes("}") or (depth == 0 and CLOSER.match(self.text, self.at))):
+                self._skip_comma()
+        return pairs
 
-    def _read_items(self, at: int, schema: Schema, depth: int) -> tuple[list[JsonValue], int]:
-        """Read `value,...]` from `at` on; return the items and the index after the bracket."""
-        text = self.text
+    def _read_items(self, schema: Schema, depth: int) -> list[JsonValue]:
+        """Read `value,...]`."""
         schema_of_item = item_schema(schema)
         items: list[JsonValue] = []
-        while True:
-            at = skip_space(text, at)
-            if text.startswith("]", at):
-                return items, at + 1
-            value, at = self._read_value(at, schema_of_item, depth + 1)
-            items.append(value)
-            at = self._skip_comma(at, "]")
+        while not self._skip("]"):
+            items.append(self._read_value(schema_of_item, depth + 1))
+            if not self._comes("]"):
+                self._skip_comma()
+        return items
 
-    def _skip_comma(self, at: int, closing: str, *, closers: bool = False) -> int:
-        """Return the index after a comma; stay before a closing bracket."""
-        at = skip_space(self.text, at)
-        if self.text.startswith(",", at):
-            return at + 1
-        if self.text.startswith(closing, at) or (closers and CLOSER.match(self.text, at)):
-            return at
-        raise self._error("a comma or a closing bracket is missing", at)
-
-    def _read_value(self, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
-        text = self.text
+    def _read_value(self, schema: Schema, depth: int) -> JsonValue:
         if depth > MAX_DEPTH:
-            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
-        if opened := _STRING_OPENS.match(text, at):
-            end, after = self._text_end(opened.end())
-            return text[opened.end() : end], after
-        char = text[at : at + 1]
-        if char == "{":
-            return self.read_pairs(at + 1, schema, depth)
-        if char == "[":
-            return self._read_items(at + 1, schema, depth)
-        if char in ('"', "'"):
-            read = read_value(text, at)
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", self.at)
+        if opened := _STRING_OPENS.match(self.text, self.at):
+            self.at = opened.end()
+            return self._read_text()
+        if self._skip("{"):
+            return self.read_pairs(schema, depth)
+        if self._skip("["):
+            return self._read_items(schema, depth)
+        if self.text.startswith(('"', "'"), self.at):
+            read = read_value(self.text, self.at)
             self.repairs += read.repairs
-            return read.value, read.end
-        return self._read_bare(at, schema)
+            self.at = read.end
+            return read.value
+        return self._read_bare(schema)
 
-    def _read_bare(self, at: int, schema: Schema) -> tuple[JsonValue, int]:
+    def _read_bare(self, schema: Schema) -> JsonValue:
         """Read a number, a word, or a string without its delimiters."""
-        found = _BARE_VALUE.match(self.text, at)
-        if found is None or found.end() == len(self.text):
-            raise self._error("a value is missing", found.end() if found else at)
+        begin = self.at
+        found = _BARE_VALUE.match(self.text, begin)
+        self.at = found.end() if found else begin
+        if found is None or self.at == len(self.text):
+            raise self._error("a value is missing")
         raw = found[0].strip()
         try:
             read = read_whole(raw)
         except UnreadableValueError:
-            return self._bare_text(raw, schema, at), found.end()
+            return self._bare_text(raw, schema, begin)
         self.repairs += read.repairs
-        return read.value, found.end()
+        return read.value
 
-    def _bare_text(self, raw: str, schema: Schema, at: int) -> JsonValue:
+    def _bare_text(self, raw: str, schema: Schema, begin: int) -> JsonValue:
         try:
             value, repairs = as_type(raw, schema)
         except UnreadableValueError as error:
-            raise UnreadableValueError(error.message, at) from None
+            raise UnreadableValueError(error.message, begin) from None
         self.repairs += (_BARE_TEXT, *repairs)
         return value
 
-    def _text_end(self, at: int) -> tuple[int, int]:
-        """Return the end of the string that begins at `at`, and the index after its delimiter."""
+    def _read_text(self) -> str:
+        """Read a string after its opening delimiter, with the calls that it quotes."""
+        begin = self.at
         depth = 0  # Quoted calls that are open.
-        for mark in _INSIDE_STRING.finditer(self.text, at):
+        for mark in _INSIDE_STRING.finditer(self.text, begin):
             if mark["opens"]:
                 depth += 1
             elif mark["delimiter"]:
                 if not depth:
-                    return mark.start(), mark.end()
+                    self.at = mark.end()
+                    return self.text[begin : mark.start()]
             elif depth:
                 depth -= 1
-        raise UnreadableValueError("the text ends before its closing delimiter", at, cut=True)
+        raise UnreadableValueError("the text ends before its closing delimiter", begin, cut=True)
 
-    def _error(self, message: str, at: int) -> UnreadableValueError:
+    def _comes(self, mark: str) -> bool:
+        """Skip white space, and return True if `mark` comes then."""
+        self.at = skip_space(self.text, self.at)
+        return self.text.startswith(mark, self.at)
+
+    def _skip(self, mark: str) -> bool:
+        """Skip white space and `mark`. Return False if it does not come."""
+        if not self._comes(mark):
+            return False
+        self.at += len(mark)
+        return True
+
+    def _skip_comma(self) -> None:
+        if not self._skip(","):
+            raise self._error("a comma or a closing bracket is missing")
+
+    def _error(self, message: str) -> UnreadableValueError:
+        at = self.at
         if at >= len(self.text) or (self.text.startswith("<", at) and len(self.text) - at < _MAX_MARK):
             return UnreadableValueError("the text ends in the middle of it", at, cut=True)
         return UnreadableValueError(message, at)
@@ -213,9 +220,9 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         return NOT_YET if begun else NOT_HERE
     written = call["name"]
     name = opening.offered.named(written)
-    reader = _MinimaxReader(text)
+    reader = _MinimaxReader(text, call.end())
     try:
-        arguments, end = reader.read_arguments(call.end(), opening.offered.schema(name) if name else {})
+        arguments = reader.read_arguments(opening.offered.schema(name) if name else {})
     except UnreadableValueError as error:
         if error.cut:
             return cut_off_block(text, written, start, format="minimax_m3")
@@ -227,94 +234,100 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         return CallBlock(
             end=closer.end() if closer else len(text), format="minimax_m3", items=(unusable,), sure=closer is not None
         )
-    item = CallBuilder(opening.offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
-    return CallBlock(end=end, format="minimax_m3", items=(item,))
+    repairs = tuple(dict.fromkeys(reader.repairs))
+    item = CallBuilder(opening.offered, start, reader.at, repairs).call(written, arguments)
+    return CallBlock(end=reader.at, format="minimax_m3", items=(item,))
 
 
 @dataclass(slots=True)
 class _MinimaxReader:
-    """Reader of the tags of one call."""
+    """Reader of the tags of one call in `text`. `at` is the index of what is read next."""
 
     text: str
+    at: int
     repairs: list[str] = field(default_factory=list)
 
-    def read_arguments(self, at: int, schema: Schema) -> tuple[dict[str, JsonValue], int]:
-        """Read the arguments from `at` on; return them and the index after the closing tag of the call."""
+    def read_arguments(self, schema: Schema) -> dict[str, JsonValue]:
+        """Read the arguments and the closing tag of the call, which may be missing before another call."""
         arguments: dict[str, JsonValue] = {}
-        while True:
-            at = skip_space(self.text, at)
-            if end := _INVOKE_ENDS.match(self.text, at):
-                return arguments, end.end()
-            if arguments and _NEXT_CALL.match(self.text, at):
+        while not self._skip(_INVOKE_ENDS):
+            if arguments and _NEXT_CALL.match(self.text, self.at):
                 self.repairs.append(_LOST_CALL_END)
-                return arguments, at
-            at = self._read_member(at, schema, arguments, 0)
+                break
+            self._read_member(schema, arguments, 0)
+        return arguments
 
-    def _read_member(self, at: int, schema: Schema, into: dict[str, JsonValue], depth: int) -> int:
-        """Read one tag into `into`; a repeated name makes a list. Return the index after it."""
-        opened = _TAG_OPENS.match(self.text, at)
+    def _skip(self, mark: re.Pattern[str]) -> bool:
+        """Skip white space and `mark`. Return False if it does not come."""
+        self.at = skip_space(self.text, self.at)
+        found = mark.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return found is not None
+
+    def _read_member(self, schema: Schema, into: dict[str, JsonValue], depth: int) -> None:
+        """Read one tag into `into`. A repeated name makes a list; of the arguments, at `depth` 0, it is an error."""
+        begin = self.at
+        opened = _TAG_OPENS.match(self.text, begin)
         if opened is None:
-            rest = self.text[at : at + 300]
+            rest = self.text[begin : begin + 300]
             cut = not rest or (rest[0] in "]<" and ">" not in rest.removeprefix(_MARK) and len(rest) < _MAX_TAG)
-            raise UnreadableValueError("a tag is missing", at, cut=cut)
+            raise UnreadableValueError("a tag is missing", begin, cut=cut)
         tag = opened["tag"]
-        value, end = self._read_value(tag, opened.end(), property_schema(schema, tag), depth + 1)
+        self.at = opened.end()
+        value = self._read_value(tag, property_schema(schema, tag), depth + 1)
         if tag not in into:
             into[tag] = value
         elif depth == 0:
             if into[tag] != value:
-                raise UnreadableValueError(f"{tag!r:.80} is given twice", at)
+                raise UnreadableValueError(f"{tag!r:.80} is given twice", begin)
         else:
             before = into[tag]
             into[tag] = [*before, value] if isinstance(before, list) else [before, value]
-        return end
 
-    def _read_value(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
-        """Return the content of the tag, which begins at `at`, and the index after its closing tag."""
+    def _read_value(self, tag: str, schema: Schema, depth: int) -> JsonValue:
+        """Read the content of a tag, and its closing tag."""
         if depth > MAX_DEPTH:
-            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
-        inner = skip_space(self.text, at)
-        if self.text.startswith(f"{_MARK}<", inner) and not self.text.startswith(f"{_MARK}</", inner):
-            if "string" not in types_of(schema):
-                return self._read_parts(tag, inner, schema, depth)
-        return self._read_text(tag, at, schema)
+            raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", self.at)
+        inner = skip_space(self.text, self.at)
+        opens_tag = self.text.startswith(f"{_MARK}<", inner) and not self.text.startswith(f"{_MARK}</", inner)
+        if opens_tag and "string" not in types_of(schema):
+            return self._read_parts(tag, schema, depth)
+        return self._read_text(tag, schema)
 
-    def _read_parts(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+    def _read_parts(self, tag: str, schema: Schema, depth: int) -> JsonValue:
         closing = re.compile(rf"(?:{_MARK_PATTERN})?</{re.escape(tag)}>")
         is_list = "array" in types_of(schema)
         listed: list[JsonValue] = []
         keyed: dict[str, JsonValue] = {}
-        while True:
-            at = skip_space(self.text, at)
-            if end := closing.match(self.text, at):
-                return (listed if is_list else keyed), end.end()
+        while not self._skip(closing):
             if is_list:
                 # The name of an item's tag says nothing: the items are its values.
                 item: dict[str, JsonValue] = {}
-                at = self._read_member(at, {"additionalProperties": item_schema(schema)}, item, depth)
+                self._read_member({"additionalProperties": item_schema(schema)}, item, depth)
                 listed += item.values()
             else:
-                at = self._read_member(at, schema, keyed, depth)
+                self._read_member(schema, keyed, depth)
+        return listed if is_list else keyed
 
-    def _read_text(self, tag: str, at: int, schema: Schema) -> tuple[JsonValue, int]:
-        end, after = self._text_end(tag, at)
+    def _read_text(self, tag: str, schema: Schema) -> JsonValue:
+        begin = self.at
+        end = self._skip_text(tag)
         try:
-            value, repairs = as_type(strip_newlines(self.text[at:end]), schema)
+            value, repairs = as_type(strip_newlines(self.text[begin:end]), schema)
         except UnreadableValueError as error:
             raise UnreadableValueError(f"{tag!r:.80}: {error.message}", end) from None
         self.repairs += repairs
-        return value, after
+        return value
 
-    def _text_end(self, tag: str, at: int) -> tuple[int, int]:
-        """Return the end of the text in `tag`, and the index after its closing tag, whose mark may be missing."""
+    def _skip_text(self, tag: str) -> int:
+        """Skip the text in `tag` and its closing tag, whose mark may be missing. Return the end of the text."""
         closing = f"</{tag}>"
-        begin = at
-        while (at := self.text.find(closing, at)) >= 0:
-            after = at + len(closing)
+        begin = self.at
+        while (at := self.text.find(closing, self.at)) >= 0:
+            self.at = at + len(closing)
             if self.text.endswith(_MARK, begin, at):
-                return at - len(_MARK), after
-            if self.text.startswith(_MARK, skip_space(self.text, after)):
+                return at - len(_MARK)
+            if self.text.startswith(_MARK, skip_space(self.text, self.at)):
                 self.repairs.append(_LOST_MARK)
-                return at, after
-            at = after
+                return at
         raise UnreadableValueError("the text ends before its closing tag", begin, cut=True)
