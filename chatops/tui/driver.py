@@ -8,16 +8,14 @@ Textual's own Linux driver does not fit an app that must keep running on any ter
 - It starts a second time after SIGCONT, and takes up to 0.2 s to quit.
 - Its parser takes late parts of a sequence for typed text, and splits a paste without marks into characters.
 
-This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's
-(`KeyParser`). Three parts work together:
+This driver replaces terminal modes, input, output and signals. Only the meaning of keys stays Textual's. Three parts
+work together:
 
 - Output: `write` passes text to an `OutputWriter`, whose thread writes to the terminal. The event loop never waits for
   the terminal. While the terminal is far behind, `skips_frame` tells the app to leave out frames, and `redraw` draws a
   whole one once it has caught up. `shown_for` says how long the user can have seen the last frame; dialogs ignore keys
   that came too early.
-- Input: a thread (`_read_keys`) reads bytes, decodes them, and lets an `InputParser` separate keys, escape sequences
-  and pastes, whatever the chunks they arrived in. Only whole tokens reach Textual's parser, which is replaced if it
-  still waits for more after one. Events are posted to the app from that thread.
+- Input: a `KeyReader` reads the terminal in a thread, and posts events to the app from there.
 - Signals: SIGTSTP, SIGCONT and SIGWINCH are handled on the event loop, between two steps of it. Textual's handlers
   would run between any two instructions.
 
@@ -39,45 +37,30 @@ After SIGCONT, a shell may have drawn and changed modes in between. The modes ar
 """
 
 import asyncio
-import codecs
 import contextlib
 import contextvars
 import fcntl
 import os
-import re
-import select
 import signal
 import struct
 import sys
 import termios
-import threading
-import time
 import tty
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import constants, events
 from textual.driver import Driver
 from textual.geometry import Size
 
 from chatops.tui.graphics import ASK_NAME
-from chatops.tui.input_parser import ESCAPE, EscapeSequence, InputParser, InputToken, Pasted, Typed
-from chatops.tui.keys import alt_acts
+from chatops.tui.key_reader import KeyReader
 from chatops.tui.output_writer import OutputWriter, encoder_for, with_anchored_emoji, with_short_styles
-from chatops.tui.textual_internals import KeyParser
 
 if TYPE_CHECKING:
     from textual.app import App
 
-_POLL_S = 0.05
-"""Seconds between checks while an incomplete sequence waits for its rest."""
-_BURST_GAP_S = 0.005
-"""Seconds of silence that end one burst of input. Two key presses are further apart, parts of a paste are not."""
-_BURST_MAX_S = 0.1
-"""Seconds after which a burst is passed on although more comes. With more, keys on a busy line show late."""
-_READ_BYTES = 1 << 16
-"""Bytes per read: a paste of this size is one."""
 _CLOSE_TIMEOUT_S = 0.5
 """Seconds that quitting waits for a terminal that reads nothing."""
 _REDRAW_AFTER_S = 0.1
@@ -113,11 +96,6 @@ _QUERY_MODES = "\x1b[?2026$p\x1b[?2004$p"
 _QUERY_BACKGROUND = "\x1b]11;?\x1b\\"
 """Ask for the colour of the background (OSC 11)."""
 
-_ALT_KEY = re.compile(r"\x1b([0-9=-])")
-"""Alt keys that Textual takes for the signs which a Mac keyboard types with them, such as 2 for ™."""
-_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
-"""Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
-
 
 class TerminalDriver(Driver):
     """Driver for a terminal on standard input and output. `charset` is a Python codec.
@@ -151,8 +129,7 @@ class TerminalDriver(Driver):
         self._in = (sys.__stdin__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
         self._out = (sys.__stdout__ or sys.__stderr__).fileno()  # type: ignore[union-attr]
         self._encode = encoder_for(charset)
-        # A user of a C locale may well have a terminal that sends UTF-8. Nothing else can be meant.
-        self._typed_as = "utf-8" if charset == "ascii" else charset
+        self._charset = charset
         self._on_lost = on_lost
         self._redraw = redraw
         self._takes_text = takes_text
@@ -160,13 +137,10 @@ class TerminalDriver(Driver):
         self._on_answer = on_answer
         self._on_entered, self._on_leaving = on_entered, on_leaving
         self._writer: OutputWriter | None = None
-        self._wake_write: int | None = None
-        """The end of a pipe that ends the key thread when it is closed; None while no such thread runs."""
+        self._keys: KeyReader | None = None
+        """None while no keys are read."""
         self._before: list[Any] | None = None
         """The terminal's settings before the app took it. None if it has none."""
-        self._typed_ahead = 0
-        """Bytes not read yet that were typed before the app took the terminal."""
-        self._input_thread: threading.Thread | None = None
         self._redraw_timer: asyncio.TimerHandle | None = None
         """Redraws everything soon after the window has changed its size."""
         self._is_lost = False
@@ -209,6 +183,7 @@ class TerminalDriver(Driver):
         # In the background, this stops the process until it is brought to the front.
         self._before = self._settings()
         self._make_raw()
+        typed_ahead = self._typed_ahead()
         self._writer = OutputWriter(
             self._out,
             encode=self._encode,
@@ -219,9 +194,15 @@ class TerminalDriver(Driver):
         self.write("" if self._on_answer is None else ASK_NAME)
         self._on_entered()
         self._handle_signals()
-        wake, self._wake_write = os.pipe()
-        self._input_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
-        self._input_thread.start()
+        self._keys = KeyReader(
+            self._in,
+            charset=self._charset,
+            typed_ahead=typed_ahead,
+            takes_text=self._takes_text,
+            on_event=self.process_message,
+            on_answer=self._answered,
+            on_lost=lambda: self._call_soon(self._terminal_lost),
+        )
         self._post_size()
 
     def stop_application_mode(self) -> None:
@@ -239,15 +220,13 @@ class TerminalDriver(Driver):
 
     def disable_input(self) -> None:
         """End the key thread and discard unread keys, so that no shell runs them."""
-        wake, self._wake_write = self._wake_write, None
-        if wake is None:
+        keys, self._keys = self._keys, None
+        if keys is None:
             return
         self._event_loop.remove_signal_handler(signal.SIGWINCH)
         if self._redraw_timer is not None:
             self._redraw_timer.cancel()
-        os.close(wake)
-        if self._input_thread is not None:
-            self._input_thread.join()
+        keys.stop()
         with contextlib.suppress(termios.error):
             termios.tcflush(self._in, termios.TCIFLUSH)
 
@@ -287,8 +266,15 @@ class TerminalDriver(Driver):
         raw[tty.CC][termios.VMIN] = 1
         with contextlib.suppress(termios.error):
             termios.tcsetattr(self._in, termios.TCSANOW, raw)
+
+    def _typed_ahead(self) -> int:
+        """Return the number of bytes that were typed before the app took the terminal."""
+        if self._before is None:
+            return 0
         with contextlib.suppress(OSError):
-            (self._typed_ahead,) = struct.unpack("i", fcntl.ioctl(self._in, termios.FIONREAD, b"\0" * 4))
+            (waiting,) = struct.unpack("i", fcntl.ioctl(self._in, termios.FIONREAD, b"\0" * 4))
+            return int(waiting)
+        return 0
 
     # Signals
 
@@ -314,6 +300,8 @@ class TerminalDriver(Driver):
         """Set up the terminal again after SIGCONT, because a shell may have drawn and changed modes meanwhile."""
         if self._writer is not None:
             self._make_raw()
+            if self._keys is not None:
+                self._keys.typed_ahead = self._typed_ahead()
             self.write(self._on_leaving() + _ENTER_AGAIN)
             self._on_entered()
             self._post_size()
@@ -337,96 +325,13 @@ class TerminalDriver(Driver):
                 return columns, rows
         return 80, 24
 
-    # Input
-
-    def _read_keys(self, wake: int) -> None:
-        try:
-            self._read_until(wake)
-        except OSError:
-            self._call_soon(self._terminal_lost)
-        finally:
-            os.close(wake)
-
-    def _read_until(self, wake: int) -> None:
-        key_parser = KeyParser()
-        # tmux marks pastes, but does not answer the query for it.
-        input_parser = InputParser(marks_pastes="TMUX" in os.environ, alt_acts=alt_acts)
-        decode = codecs.getincrementaldecoder(self._typed_as)(errors="replace").decode
-        while True:
-            ready, _, _ = select.select([self._in, wake], [], [], _POLL_S if input_parser.waits else None)
-            if wake in ready:
-                return
-            found: list[InputToken]
-            if self._in in ready:
-                data = self._read_typed_ahead() or self._read_burst(input_parser)
-                if not data:
-                    self._call_soon(self._terminal_lost)
-                    return
-                found = input_parser.feed(decode(data), time.monotonic())
-            else:
-                found = input_parser.flush(time.monotonic())
-            for token in found:
-                if not self._post_events(token, key_parser):
-                    key_parser = KeyParser()
-
-    def _read_typed_ahead(self) -> bytes:
-        """Read what was typed before the app took the terminal.
-
-        The terminal has changed each Enter to a line end. Several in a row count as one. Several lines stay as they
-        are: they may be a paste, which no terminal marked yet.
-        """
-        waiting, self._typed_ahead = self._typed_ahead, 0
-        data = os.read(self._in, waiting) if waiting else b""
-        typed = re.sub(rb"[\r\n]+", b"\r", data)
-        return typed if typed.count(b"\r") == 1 else data
-
-    def _read_burst(self, parser: InputParser) -> bytes:
-        """Read one burst of input, even if it arrives in several parts.
-
-        A single key is not waited for more if it cannot be the start of a paste, or if that would make no difference.
-        In a text field that holds for Enter too, which would wait 5 ms otherwise. What it costs: on a terminal that
-        marks no pastes, one that begins with a line end and arrives byte by byte sends the text that stands there.
-        """
-        data = os.read(self._in, _READ_BYTES)
-        is_text = data.isalnum() or data == b"\r"
-        if len(data) == 1 and (parser.marks_pastes or (is_text and self._takes_text())):
-            return data
-        end = time.monotonic() + _BURST_MAX_S
-        while data and not data.startswith(b"\x1b") and time.monotonic() < end:
-            if not select.select([self._in], [], [], _BURST_GAP_S)[0]:
-                break
-            more = os.read(self._in, _READ_BYTES)
-            if not more:
-                break
-            data += more
-        return data
-
-    def _post_events(self, token: InputToken, parser: KeyParser) -> bool:
-        """Turn a token into events. Return False if the parser does not know the sequence and waits for more."""
-        match token:
-            case Pasted(text=text):
-                self.process_message(events.Paste(re.sub(_CONTROL, "", text)))
-            case Typed(text=text) if text == ESCAPE:
-                self.process_message(events.Key("escape", ESCAPE))
-            case Typed(text=text) if alt_key := _ALT_KEY.fullmatch(text):
-                self.process_message(events.Key(f"alt+{alt_key[1]}", None))
-            case Typed(text=text):
-                for event in (*parser.feed(text), *parser.settle()):
-                    self.process_message(event)
-            case EscapeSequence(text=text) if text.startswith(("\x1b]", "\x1bP", "\x1b_")):
-                # An answer of the terminal. None is a key.
-                listener = self._on_background if text.startswith("\x1b]") else self._on_answer
-                if listener is not None:
-                    self._call_soon(partial(listener, text))
-            case EscapeSequence(text=text):
-                for event in parser.feed(text):
-                    self.process_message(event)
-                return not parser.waits
-            case _ as never:
-                assert_never(never)
-        return True
-
     # Calls to the app
+
+    def _answered(self, text: str) -> None:
+        """Pass on an answer of the terminal: that about its background begins with OSC."""
+        listener = self._on_background if text.startswith("\x1b]") else self._on_answer
+        if listener is not None:
+            self._call_soon(partial(listener, text))
 
     def _terminal_lost(self) -> None:
         if not self._is_lost:

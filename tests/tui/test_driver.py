@@ -90,15 +90,15 @@ def test_leaving_restores_the_terminal_and_leaves_no_thread(terminal: Terminal) 
 def test_a_key_waits_for_the_rest_of_a_paste_where_it_could_decide(tmp_path: Path) -> None:
     bursts = """
 import os
-from chatops.tui import driver
-from chatops.tui.driver import TerminalDriver
+from chatops.tui import key_reader
+from chatops.tui.key_reader import KeyReader
 from chatops.tui.input_parser import InputParser
 # However slow the machine, the rest of a burst is waited for.
-driver._BURST_MAX_S = 60.0
+key_reader._BURST_MAX_S = 60.0
 def burst(text, *, takes_text, marks_pastes):
     reading, writing = os.pipe()
-    made = object.__new__(TerminalDriver)
-    made._in, made._takes_text = reading, lambda: takes_text
+    made = object.__new__(KeyReader)
+    made._descriptor, made._takes_text = reading, lambda: takes_text
     os.write(writing, text)
     os.close(writing)
     first = os.read
