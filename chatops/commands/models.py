@@ -2,7 +2,6 @@
 
 import asyncio
 from argparse import Namespace
-from typing import assert_never
 
 from chatops.commands.application import open_app, with_app
 from chatops.commands.context import show_list
@@ -25,6 +24,15 @@ _STATUS_WORDS = {
     Reachability.ABSENT: "not available here",
 }
 """Words of the column STATUS. What it means and what to do is printed below the table."""
+_REACHABLE = {
+    Reachability.THERE: True,
+    Reachability.UNLISTED: True,
+    Reachability.SILENT: False,
+    Reachability.REFUSED: True,
+    Reachability.KEYLESS: False,
+    Reachability.ABSENT: None,
+}
+"""The same for scripts: whether the server can be reached, whatever models it has; None without a server to ask."""
 
 
 def run(arguments: Namespace) -> int:
@@ -105,19 +113,6 @@ def _price_columns(price: Price | None) -> tuple[str, str, str]:
     return f"{price.input:g}", f"{price.output:g}", f"{cached:g}"
 
 
-def _is_reachable(model: ModelReach) -> bool | None:
-    """Return True if the server can be reached, whatever models it has; None if there is no server to ask."""
-    match model.reachability:
-        case Reachability.THERE | Reachability.UNLISTED | Reachability.REFUSED:
-            return True
-        case Reachability.SILENT | Reachability.KEYLESS:
-            return False
-        case Reachability.ABSENT:
-            return None
-        case never:
-            assert_never(never)
-
-
 def _problem(model: ModelReach) -> str:
     return f"{model.text} {model.advice}".strip()
 
@@ -141,7 +136,7 @@ def _reached_json(model: ModelReach, opened: App) -> JsonValue:
     """Return `_configured_json` and what the server answered. `status` is a sentence, not the word of the column."""
     return {
         **_configured_json(model.spec, opened),
-        "reachable": _is_reachable(model),
+        "reachable": _REACHABLE[model.reachability],
         "status": _problem(model),
         "available": list(model.available),
     }

@@ -103,7 +103,7 @@ def missing_tool(names: list[str]) -> str:
 
 def denial_reply(result: CallMade) -> str:
     """Return an acknowledgement with the reason if the call was denied; else an empty string."""
-    content, _ = _without_edit_note(result.content)
+    content = _without_edit_note(result.content)
     if not _DENIED.match(content):
         return ""
     reason = _REASON.search(content)
@@ -117,14 +117,14 @@ def denial_reply(result: CallMade) -> str:
 
 def quote_result(result: CallMade) -> str:
     """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
-    content, edited = _without_edit_note(result.content)
+    content = _without_edit_note(result.content)
     found = _lines(content)
     if not found or content == EMPTY_RESULT:
         return f"{result.tool} gave no output."
     with_text = [at for at, line in enumerate(found) if line]
     end = with_text[QUOTED_LINES - 1] + 1 if len(with_text) > QUOTED_LINES else len(found)
     shown = found[:end] + (["…"] if end < len(found) else [])
-    changed = ", with the arguments that you changed" if edited else ""
+    changed = ", with the arguments that you changed" if content != result.content else ""
     return "\n".join([f"{result.tool} gave{changed}:\n", *(f"    {line}".rstrip() for line in shown)])
 
 
@@ -139,10 +139,9 @@ def summarise(body: Mapping[str, object]) -> str:
     )
 
 
-def _without_edit_note(content: str) -> tuple[str, bool]:
+def _without_edit_note(content: str) -> str:
     """Return a result without its first line, which holds JSON, if that says that the user changed the arguments."""
-    note, _, rest = content.partition("\n")
-    return (rest, True) if note.startswith(_EDITED) else (content, False)
+    return content.partition("\n")[2] if content.startswith(_EDITED) else content
 
 
 def _lines(content: str) -> list[str]:

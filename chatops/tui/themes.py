@@ -23,6 +23,8 @@ AUTO = "auto"
 """The choice of `DARK` or `LIGHT` by the terminal's background."""
 _BACKGROUND_ANSWER = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 """The answer of a terminal that is asked for its background (OSC 11): red, green and blue, each of 1 to 4 digits."""
+_MIDDLE = 0.5
+"""The brightness below which a background counts as dark."""
 _THEME_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """Pattern of a theme's name. Its file lies in the folder of themes, because the name has no slash and no dot."""
 _VARIABLE_NAME = r"[a-z][a-z0-9-]{0,63}"
@@ -120,9 +122,9 @@ class Themes:
 
     def background_reported(self, answer: str) -> None:
         """Take the terminal's answer on the colour of its background into account."""
-        dark = _is_dark_answer(answer)
-        if dark is not None and dark != self._dark:
-            self._dark = dark
+        brightness = _answered_brightness(answer)
+        if brightness is not None and (brightness < _MIDDLE) != self._dark:
+            self._dark = not self._dark
             if self.choice == AUTO:
                 self.use(AUTO)
 
@@ -145,14 +147,14 @@ class Themes:
         return self._role_colours
 
 
-def _is_dark_answer(answer: str) -> bool | None:
-    """Return True if a terminal's answer to OSC 11 names a dark background; None if it is no such answer."""
+def _answered_brightness(answer: str) -> float | None:
+    """Return how bright the background is, from 0 to 1, by an answer to OSC 11; None if it is no such answer."""
     match = _BACKGROUND_ANSWER.match(answer)
     if match is None:
         return None
     red, green, blue = (int(digits, 16) / float(16 ** len(digits) - 1) for digits in match.groups())
     # The brightness that eyes see in each of them (luma of ITU-R BT.601).
-    return bool(0.299 * red + 0.587 * green + 0.114 * blue < 0.5)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def user_theme_names(folder: Path) -> tuple[str, ...]:

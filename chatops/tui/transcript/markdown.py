@@ -155,23 +155,21 @@ class _Drawing:
                 return self.theme.text + self.theme.emphasis
 
     def _list(self, head: Token, body: Sequence[Token], *, width: int) -> list[Text]:
-        items = _nodes(body)
+        items, signs = _nodes(body), self.theme.symbols
         start = int(head.attrs.get("start", 1)) if head.type == "ordered_list_open" else None
         digits = len(str((start or 0) + len(items) - 1))
         lines: list[Text] = []
         for index, item in enumerate(items):
-            task = _take_task(item)
-            if start is not None:
-                sign = f"{str(start + index).rjust(digits)}. "
-            else:
-                sign = f"{self.theme.symbols.bullet} " if task is None else ""
-            if task is not None:
-                sign += f"{self.theme.symbols.ticked if task else self.theme.symbols.box} "
+            box = _take_box(item)
+            is_ticked = bool(box.strip())
+            number = f"{str(start + index).rjust(digits)}. " if start is not None else ""
+            task = f"{signs.ticked if is_ticked else signs.box} " if box else ""
+            sign = f"{number}{task}" or f"{signs.bullet} "
             tight = any(token.type == "paragraph_open" and token.hidden for token in item)
             drawn = self.flow(item[1:-1], width=width - cell_len(sign), tight=tight) or [Text(end="")]
             if lines and not tight and len(drawn) > 1:
                 lines.append(Text(end=""))
-            style = self.theme.good if task else self.theme.muted
+            style = self.theme.good if is_ticked else self.theme.muted
             first, rest = Text(sign, style, end=""), Text(" " * cell_len(sign), end="")
             lines.extend(prefixed(drawn, first=first, rest=rest))
         return lines
@@ -197,14 +195,14 @@ class _Drawing:
         return text
 
 
-def _take_task(item: Sequence[Token]) -> bool | None:
-    """Remove the box of a task from a list item. Return if it is ticked; None if the item is not a task."""
+def _take_box(item: Sequence[Token]) -> str:
+    """Remove the box of a task from a list item. Return what was in it, such as an x; empty if there is no box."""
     inline = item[2] if len(item) > 2 and item[1].type == "paragraph_open" else None
     first = inline.children[0] if inline is not None and inline.children else None
     if first is None or first.type != "text" or (box := _TASK.match(first.content)) is None:
-        return None
+        return ""
     first.content = first.content[box.end() :]
-    return box[1] != " "
+    return box[1]
 
 
 class _Inline:
