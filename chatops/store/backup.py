@@ -19,7 +19,7 @@ from chatops.domain.ids import SessionId
 from chatops.store import sessions
 from chatops.store.connection import Connection, connect, prepare
 from chatops.store.opening import backup_of, faults_of, locked, refuse_other_version, uri
-from chatops.store.recovery import new_file
+from chatops.store.replacing import new_file
 from chatops.store.sqlite_errors import translate_errors
 
 if TYPE_CHECKING:

@@ -100,21 +100,51 @@ def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: st
     if rows.one("SELECT 1 FROM sessions WHERE id = ?", state.session_id) is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
     body = codec.encode_run(state)
-    stored = rows.one("SELECT seq, writer, state FROM runs WHERE session_id = ?", state.session_id)
-    last_seq, stored_writer, stored_body = stored or (None, None, None)
-    if last_seq == state.seq:
-        # A repeated commit succeeds. If another process stored the step, that one performs the effects.
-        if stored_body == body and (stored_writer == writer or not step.effects):
-            return
-        raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD_RUN)
-    if state.seq != (0 if stored is None else integer(last_seq) + 1):
-        raise ConflictError(
-            f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD_RUN
-        )
+    if _is_repeated(rows, step, body=body, writer=writer):
+        return
     if (review := step.user_input) is not None:
         if waiting := _posted_reviews(rows, state.session_id):
             _refuse_later_review(review, _read_run(rows, state.session_id), (posted for _, posted in waiting))
         audit.append(rows, state.session_id, [{"kind": "review", "review": review, "by": review.by}], now=now)
+    _put_run(rows, state, body=body, writer=writer)
+    # No later turn of this session may get the id of one that the run has asked for.
+    rows.run(
+        f"UPDATE sessions SET turn_counter = {rows.GREATEST}(turn_counter, ?), "
+        "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
+        state.turns,
+        now,
+        state.session_id,
+    )
+    if state.seq == 0:
+        # In the queue, the request is the oldest message until the run is stored.
+        oldest = "SELECT min(seq) FROM queued_texts WHERE session_id = ?"
+        rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest}) AND text = ?", state.session_id, state.query)
+    _drop_void_reviews(rows, state)
+    # Tests end the process here, before the transaction does.
+    reach("in_run_commit")
+
+
+def _is_repeated(rows: Connection, step: WorkflowStep, *, body: str, writer: str) -> bool:
+    """Return True if this very step is stored. Raises ConflictError unless it is, or follows the stored one."""
+    state = step.state
+    stored = rows.one("SELECT seq, writer, state FROM runs WHERE session_id = ?", state.session_id)
+    following = 0
+    if stored is not None:
+        last_seq, stored_writer, stored_body = stored
+        following = integer(last_seq) + 1
+        if last_seq == state.seq:
+            # If another process stored the step, that one performs the effects.
+            if stored_body == body and (stored_writer == writer or not step.effects):
+                return True
+            raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD_RUN)
+    if state.seq != following:
+        raise ConflictError(
+            f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD_RUN
+        )
+    return False
+
+
+def _put_run(rows: Connection, state: WorkflowState, *, body: str, writer: str) -> None:
     # By kind: the classes of the phases are not imported here.
     phase = state.phase
     rows.upsert(
@@ -131,21 +161,6 @@ def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: st
         state=body,
         writer=writer,
     )
-    # No later turn of this session may get the id of one that the run has asked for.
-    rows.run(
-        f"UPDATE sessions SET turn_counter = {rows.GREATEST}(turn_counter, ?), "
-        "activity = (SELECT max(activity) + 1 FROM sessions), updated_at = ? WHERE id = ?",
-        state.turns,
-        now,
-        state.session_id,
-    )
-    if stored is None:
-        # In the queue, the request is the oldest message until the run is stored.
-        oldest = "SELECT min(seq) FROM queued_texts WHERE session_id = ?"
-        rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest}) AND text = ?", state.session_id, state.query)
-    _drop_void_reviews(rows, state)
-    # Tests end the process here, before the transaction does.
-    reach("in_run_commit")
 
 
 def _read_run(rows: Connection, session_id: SessionId) -> WorkflowState:

@@ -17,7 +17,7 @@ from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 from chatops.store.connection import Connection, connect, prepare
 from chatops.store.identity import OPEN_HERE, disown, stands_for
 from chatops.store.opening import OpenedFile, is_sound, locked, open_file, uri
-from chatops.store.recovery import free_name, new_file, repair
+from chatops.store.replacing import free_name, new_file, repair
 from chatops.store.sqlite_errors import is_damage, refused_by_the_system, translate_errors
 
 log = logging.getLogger(__name__)

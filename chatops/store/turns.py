@@ -54,7 +54,7 @@ from chatops.store.runs import active_run
 from chatops.store.sessions import title_from, turn_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from chatops.domain.messages import Message
     from chatops.engine.effects import AttemptResult, RunTool, TurnStep
@@ -138,15 +138,9 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     if session is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new one.")
     head, active, title, last = (text_or_none(value) for value in session)
-    grants: dict[str, str] = {}
-    body = codec.encode_state(state, grants=grants)
-    bodies = [codec.encode_message(message) for message in step.messages]
-    fingerprint = codec.fingerprint(step, state=body, messages=bodies)
-    checkpoint = _Checkpoint(
-        session_id=state.session_id, seq=state.seq, body=body, fingerprint=fingerprint, writer=writer
-    )
+    encoded = _encode(step, writer=writer)
     stored = _stored_checkpoint(rows, state.turn_id)
-    if stored is not None and _is_repeated(step, checkpoint, stored):
+    if stored is not None and _is_repeated(step, encoded.checkpoint, stored):
         return
     _must_follow(state, stored, active=active)
     if stored is None:
@@ -161,17 +155,13 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         turn_id=state.turn_id,
         parent=None if head is None else MessageId(head),
         now=now,
-        bodies=bodies,
+        bodies=encoded.messages,
     )
     if unknown := messages.find_missing(rows, [message.id for message in state.messages]):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored: {', '.join(unknown)}.")
-    _put_grants(rows, state.session_id, grants)
-    _put_checkpoint(rows, state, checkpoint, now=now)
-    for result in step.results:
-        _close_attempt(rows, result, now=now)
-    for effect in step.effects:
-        if effect.kind == "run_tool":
-            _put_intent(rows, effect, turn_id=state.turn_id, now=now, process=process)
+    _put_grants(rows, state.session_id, encoded.grants)
+    _put_checkpoint(rows, state, encoded.checkpoint, now=now)
+    _put_attempts(rows, step, now=now, process=process)
     for rule in step.rules:
         decisions.add_rule(rows, state.session_id, rule, now=now)
     if step.takes_queued:
@@ -196,6 +186,30 @@ class _Checkpoint:
     fingerprint: str
     writer: str
     """The connection that stored the step."""
+
+
+@frozen_dataclass
+class _Encoded:
+    """What a step stores, as texts."""
+
+    checkpoint: _Checkpoint
+    grants: Mapping[str, str]
+    """Those of the state, by digest."""
+    messages: Sequence[str]
+
+
+def _encode(step: TurnStep, *, writer: str) -> _Encoded:
+    grants: dict[str, str] = {}
+    body = codec.encode_state(step.state, grants=grants)
+    bodies = [codec.encode_message(message) for message in step.messages]
+    checkpoint = _Checkpoint(
+        session_id=step.state.session_id,
+        seq=step.state.seq,
+        body=body,
+        fingerprint=codec.fingerprint(step, state=body, messages=bodies),
+        writer=writer,
+    )
+    return _Encoded(checkpoint=checkpoint, grants=grants, messages=bodies)
 
 
 def _stored_checkpoint(rows: Connection, turn_id: TurnId) -> _Checkpoint | None:
@@ -332,6 +346,15 @@ def _put_checkpoint(rows: Connection, state: TurnState, checkpoint: _Checkpoint,
         fingerprint=checkpoint.fingerprint,
         updated_at=now,
     )
+
+
+def _put_attempts(rows: Connection, step: TurnStep, *, now: float, process: Holder) -> None:
+    """Store the outcomes of attempts that have ended, and an intent for each that the step starts."""
+    for result in step.results:
+        _close_attempt(rows, result, now=now)
+    for effect in step.effects:
+        if effect.kind == "run_tool":
+            _put_intent(rows, effect, turn_id=step.state.turn_id, now=now, process=process)
 
 
 def _put_intent(rows: Connection, run: RunTool, *, turn_id: TurnId, now: float, process: Holder) -> None:
