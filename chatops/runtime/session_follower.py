@@ -76,6 +76,16 @@ class _Stored:
         return SessionSettings(self.info.role, model_pin=self.info.model_pin, persona=self.info.persona)
 
 
+@frozen_dataclass
+class _Request:
+    """A request for the lease."""
+
+    at: float
+    """In seconds, as `time.monotonic` counts."""
+    is_stored: bool
+    """False while it may not be in the store yet."""
+
+
 class SessionFollower(SessionView):
     """A session that is followed read-only. Create it with `follow_session`.
 
@@ -90,10 +100,8 @@ class SessionFollower(SessionView):
         super().__init__(services)
         self._source: _Stored = stored
         self._on_change: Callable[[], None] = lambda: None
-        self._requested_at: float | None = None
-        """Monotonic time in seconds of this process's request for the lease; None without one."""
-        self._is_sending_request = False
-        """True while the request may not be in the store yet."""
+        self._request: _Request | None = None
+        """This process's request for the lease."""
         self._follow_task = asyncio.create_task(self._follow(), name="session follower")
 
     # State
@@ -126,10 +134,10 @@ class SessionFollower(SessionView):
             return LeaseRequestState.FREE
         if lease.holder == me:
             return LeaseRequestState.GRANTED
-        if self._requested_at is None or lease.requested_by != me:
+        if self._request is None or lease.requested_by != me:
             # The request is void once another process has asked as well, or has got the lease.
             return LeaseRequestState.HELD
-        overdue = time.monotonic() - self._requested_at >= ANSWER_S
+        overdue = time.monotonic() - self._request.at >= ANSWER_S
         return LeaseRequestState.OVERDUE if overdue else LeaseRequestState.REQUESTED
 
     @property
@@ -240,20 +248,19 @@ class SessionFollower(SessionView):
         lease = self._source.lease
         match self.request_state:
             case LeaseRequestState.HELD:
-                self._requested_at, self._is_sending_request = time.monotonic(), True
+                self._request = _Request(at=time.monotonic(), is_stored=False)
                 try:
                     await worker(store.request_lease, self.session_id, me)
                 except StoreError:
-                    self._requested_at = None
+                    self._request = None
                     raise
-                finally:
-                    self._is_sending_request = False
+                self._request = replace(self._request, is_stored=True)
             case LeaseRequestState.OVERDUE if lease is not None:
                 await worker(store.seize_lease, self.session_id, me, of=lease.holder, ttl_s=LEASE_S)
             case LeaseRequestState.FREE:
                 await worker(store.reserve_lease, self.session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `aclose` releases the lease if the session is not opened.
-                self._requested_at = time.monotonic()
+                self._request = _Request(at=time.monotonic(), is_stored=True)
             case _:
                 pass
         await self._read_all()
@@ -270,7 +277,7 @@ class SessionFollower(SessionView):
             return
         self.stop()
         await self._mark_followed(None)
-        if self._requested_at is None:
+        if self._request is None:
             return
         store, worker, me = self._services.store, self._services.worker, self._services.holder
         try:
@@ -297,7 +304,7 @@ class SessionFollower(SessionView):
                     else:
                         lease = await self._services.worker(self._services.store.lease, self.session_id)
                         self._source = replace(self._source, lease=lease)
-                        self._check_request()
+                        self._drop_void_request()
                     if self.request_state is not last_state:
                         last_state = self.request_state
                         self._on_change()
@@ -318,17 +325,17 @@ class SessionFollower(SessionView):
         found = await self._services.worker(_read_stored, self._services.store, self.session_id, self._source)
         if found != self._source:
             self._source = found
-            self._check_request()
+            self._drop_void_request()
             self._on_change()
 
-    def _check_request(self) -> None:
-        """Notify the user if the request is void because another process has asked since, or has got the lease."""
+    def _drop_void_request(self) -> None:
+        """Forget the request, and notify the user, if another process has asked since, or has got the lease."""
         lease, me = self._source.lease, self._services.holder
-        if self._requested_at is None or self._is_sending_request or lease is None:
+        if self._request is None or not self._request.is_stored or lease is None:
             return
         if me in (lease.holder, lease.requested_by):
             return
-        self._requested_at = None
+        self._request = None
         other = lease.requested_by or lease.holder
         self.notify(
             f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
