@@ -37,7 +37,8 @@ from chatops.toolkit.threads import in_thread
 from chatops.wiring.call_limits import CallLimits
 from chatops.wiring.configuration import ConfigurationFiles
 from chatops.wiring.open_sessions import OpenSessions
-from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
+from chatops.wiring.registry_models import DEFAULT_MODEL_KEY
+from chatops.wiring.rights import Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import (
     Options,

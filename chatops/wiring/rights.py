@@ -7,33 +7,25 @@ import pwd
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from chatops.config.prompt_files import Memories, Persona, Personas
 from chatops.domain.decisions import NO_UID, UNATTENDED, Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, ToolSpec, Verdict
 from chatops.engine.state import Containment
 from chatops.engine.view import judge_apply
 from chatops.engine.workflow.texts import step_prompt
-from chatops.models.memory import known_price, memory_of
 from chatops.policy.approvers import approvers_phrase, why_cannot_approve
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
-from chatops.policy.registry import SURFACES, ModelSpec, ModelType, Registries, RoleSpec, UserSpec
+from chatops.policy.registry import SURFACES, Registries, RoleSpec, UserSpec
 from chatops.policy.registry_checks import (
-    DEFAULT_MODEL,
-    model_named,
-    model_problem,
-    named_model_problem,
     withheld_tools,
 )
 from chatops.policy.resolve import (
@@ -54,6 +46,7 @@ from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.store.audit import SinkKind
 from chatops.store.base import Decider
 from chatops.wiring.configuration import Configuration
+from chatops.wiring.registry_models import DEFAULT_MODEL_KEY, RegistryModels
 from chatops.wiring.stored import Settings
 from chatops.wiring.toolbox import Toolbox
 
@@ -67,10 +60,6 @@ SUMMARY_PROMPT = (
 )
 
 DEFAULT_PERSONA = "default"
-DEFAULT_MODEL_KEY = "default_model"
-"""Setting for the model that ``default`` means in a role."""
-FALLBACK_MODEL = "demo"
-"""Model that `default` means until the user has chosen one."""
 
 
 @frozen_dataclass
@@ -88,7 +77,7 @@ class Limits:
     """Further folders that commands may see and write (``--add-dir``)."""
 
 
-class RegistryRights:
+class RegistryRights(RegistryModels):
     """Implementation of `runtime.settings.Rights` over the current registries."""
 
     def __init__(
@@ -104,13 +93,12 @@ class RegistryRights:
         notices: Callable[[Grant], tuple[str, ...]],
     ) -> None:
         """Resolve nothing yet. `tools` and `settings` are costly to create, so they are asked for at the first use."""
-        self._configuration = configuration
+        super().__init__(configuration, settings)
         self._user = user
         self._workspace = workspace
         self._limits = limits
         self._memories = memories
         self._tools = tools
-        self._settings = settings
         self._notices = notices
         self._resolved: tuple[partial[Grant], Grant] | None = None
         """The arguments of the last resolved grant, and that grant without its prompt. Resolving takes 0.7 ms."""
@@ -166,31 +154,6 @@ class RegistryRights:
         """Return what the user has to know about the configuration, as far as it is about what `grant` uses."""
         return self._notices(grant)
 
-    def model(self, name: str) -> ModelSpec | None:
-        """Return a model by name. The site's definition comes before the user's, so that it cannot be redirected."""
-        return model_named(name, registries=self._configuration().registries)
-
-    def models(self) -> tuple[ModelSpec, ...]:
-        """Return all models of the registries and other models of their servers that are in use, each name once."""
-        known = self._configuration().known
-        names = [model.name for registry in known for model in registry.models]
-        names += [name for registry in known for role in registry.roles for name in role.models]
-        specs = (self.model(name) for name in dict.fromkeys((*names, self._settings().get(DEFAULT_MODEL_KEY) or "")))
-        return tuple(spec for spec in specs if spec is not None)
-
-    def is_demo(self, model: str) -> bool:
-        """Return True if `model` is the built-in demo."""
-        spec = self.model(model)
-        return spec is not None and spec.type is ModelType.DEMO
-
-    def default_model(self) -> str:
-        """Return the user's stored choice, else the demo."""
-        return self._default_model(self._configuration().registries)
-
-    def _default_model(self, registries: Registries) -> str:
-        spec = model_named(self._settings().get(DEFAULT_MODEL_KEY) or FALLBACK_MODEL, registries=registries)
-        return FALLBACK_MODEL if spec is None else spec.name
-
     def useless_choices(self) -> tuple[str, ...]:
         """Return which choices of the user have no effect: the default model, and what ``--add-dir`` names."""
         found = []
@@ -202,18 +165,6 @@ class RegistryRights:
         if left := describe_extra(beyond(added, limits)):
             found.append(f"--add-dir: the site registry does not permit {left}.")
         return tuple(found)
-
-    def check_model(self, name: str) -> None:
-        """Raise ConfigError for a model that can never answer: pinned, it could only fail."""
-        spec = self.model(name)
-        if spec is not None and (why := model_problem(spec)):
-            raise ConfigError(f"{name} is not available here: it {why}.", advice="The model stays as it was.")
-
-    def choose_model(self, name: str) -> bool:
-        """Make this model the user's `default` from now on. Return False if it is that already."""
-        is_new = self._settings().get(DEFAULT_MODEL_KEY) != name
-        self._settings().set(DEFAULT_MODEL_KEY, name)
-        return is_new
 
     def grant(self, settings: SessionSettings) -> Grant:
         """Return what a role may do now, in a chat or at a step.
@@ -337,7 +288,7 @@ class RegistryRights:
             user=self._user,
             access_cap=now.access_cap,
             specs=(*self._tools().specs_under(now), *further),
-            models=self._model_targets(role, settings.model_pin, now.registries),
+            models=self.model_targets(role, settings.model_pin, now.registries),
             prompt="",
             approvals=self._limits.approvals if settings.child is None else (),
             extra_layers=_step_layers(step),
@@ -353,18 +304,20 @@ class RegistryRights:
         grant = self._resolve(self._grant_resolver(now, registries, settings))
         layers = self._prompt_layers_of(now, role, settings, tools=grant.tools)
         of_step = None if step is None else step.step.max_iterations
+        # No second model words a summary or the answer of a step, which is an object.
+        responder = "" if self._limits.summary or step is not None else role.responder
         grant = replace(
             grant,
             prompt=compose(layers),
             max_rounds=min(limit for limit in (grant.max_rounds, self._limits.max_rounds, of_step) if limit),
             run_budget=self._limits.budget,
-            responder=None if step is not None else self._choose_responder(role, now.registries),
+            responder=self.responder(responder, now.registries),
         )
         if strictest(grant.budget, grant.run_budget).cost is not None:
             grant = replace(
                 grant,
-                models=tuple(self._look_up_price(target) for target in grant.models),
-                responder=None if grant.responder is None else self._look_up_price(grant.responder),
+                models=tuple(self.look_up_price(target) for target in grant.models),
+                responder=None if grant.responder is None else self.look_up_price(grant.responder),
             )
         if grant != self._returned:
             self._returned = grant
@@ -379,14 +332,6 @@ class RegistryRights:
         grant = resolver()
         self._resolved = (resolver, grant)
         return grant
-
-    def _look_up_price(self, target: ModelTarget) -> ModelTarget:
-        """Return the target with whether its price is known. That of a public provider is looked up once."""
-        spec = self.model(target.name)
-        if target.priced or spec is None:
-            return target
-        memory = memory_of(spec, self._settings())
-        return replace(target, priced=memory is not None and known_price(spec, memory) is not None)
 
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""
@@ -410,53 +355,6 @@ class RegistryRights:
             specs=tools.specs,
             absent=tools.unavailable,
         )
-
-    def _choose_responder(self, role: RoleSpec, registries: Registries) -> ModelTarget | None:
-        named = "" if self._limits.summary else role.responder
-        if not named or named_model_problem(named, registries=registries):
-            return None
-        return self._model_target(named, registries)
-
-    def _model_targets(self, role: RoleSpec, pin: str, registries: Registries) -> tuple[ModelTarget, ...]:
-        if pin and model_named(pin, registries=registries) is None:
-            names = [model.name for model in self.models()]
-            near = get_close_matches(pin, names, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Models here: {', '.join(names)}."
-            raise ConfigError(f"There is no model {pin!r}.", advice=hint)
-        # Those that cannot answer are left out; `registry_warnings` names them.
-        able = [name for name in role.models if not named_model_problem(name, registries=registries)]
-        wanted: Sequence[str] = (pin,) if pin else able or role.models
-        names = [self._default_model(registries) if name == DEFAULT_MODEL else name for name in wanted]
-        return tuple(self._model_target(name, registries) for name in dict.fromkeys(names))
-
-    def _model_target(self, name: str, registries: Registries) -> ModelTarget:
-        spec = model_named(name, registries=registries)
-        if spec is None:
-            # The model client reports what is missing. A backup may still answer.
-            return ModelTarget(name=name, label=name)
-        window, priced = self._window_and_price(spec)
-        sized = ModelTarget(
-            name=name,
-            label=spec.label or name,
-            context_window=window,
-            priced=priced,
-            endpoint=endpoint_of(spec),
-            engine=str(spec.type),
-            sees_images=spec.takes_images,
-        )
-        if spec.max_output_tokens is None:
-            return sized
-        return replace(sized, max_output_tokens=spec.max_output_tokens)
-
-    def _window_and_price(self, spec: ModelSpec) -> tuple[int | None, bool]:
-        """Return a model's context window in tokens (None: unknown), and whether its price is known.
-
-        The window is from an error of its server, else from the registry. No price is looked up.
-        """
-        memory = memory_of(spec, self._settings())
-        if memory is None:
-            return spec.context_window, spec.price is not None
-        return memory.context_window(spec.context_window), (spec.price or memory.price()) is not None
 
     def _prompt_layers_of(
         self, now: Configuration, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]
@@ -490,17 +388,6 @@ def _require_permission(judged: Judgement, member: str, tool: str) -> None:
             f"Nothing was decided: {member} may not use {tool} ({judged.reason}).",
             advice="A member whose rights permit it can decide.",
         )
-
-
-def endpoint_of(spec: ModelSpec) -> str:
-    """Return where requests to a model go: the host of its server, with a path that is not the usual one."""
-    if spec.type is ModelType.DEMO:
-        return "the demo"
-    if spec.type is ModelType.CLI:
-        return f"the program {spec.command[0] if spec.command else spec.name}"
-    found = urlsplit(spec.api_url)
-    host, path = found.netloc.rpartition("@")[2].lower(), found.path.rstrip("/")
-    return f"{host}{'' if path in ('/v1', '/api') else path}" or str(spec.type)
 
 
 def _find_persona(personas: Personas, chosen: str, role: RoleSpec) -> Persona | None:

@@ -36,7 +36,7 @@ from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.jobs import ChatJobs
-from chatops.wiring.rights import endpoint_of
+from chatops.wiring.registry_models import endpoint_of
 from chatops.wiring.rows import ModelRow, RoleRow, unknown_name
 from chatops.wiring.servers import LOGIN_TEXT, status_lines
 from chatops.wiring.sessions import Runs, SessionList
