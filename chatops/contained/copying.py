@@ -32,7 +32,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.names import fold, is_secret, may_hold_secrets
 from chatops.git.ignore import GitIgnore
-from chatops.sandbox.covers import MOUNTED, is_mount_point
+from chatops.sandbox.mount_points import MOUNTED, is_mount_point
 from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
 from chatops.toolkit.counting import Counter, count_work
 from chatops.toolkit.output import visible

@@ -24,7 +24,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.names import PACKAGE_FOLDERS, fold, runs_later
 from chatops.domain.tools import Outcome
 from chatops.git.ignore import GitIgnore
-from chatops.sandbox.covers import MOUNTED, is_mount_point
+from chatops.sandbox.mount_points import MOUNTED, is_mount_point
 from chatops.toolkit.counting import Counter as WorkCounter
 from chatops.toolkit.counting import count_work
 from chatops.toolkit.output import visible

@@ -51,7 +51,7 @@ from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Exposure
 from chatops.git.user_config import config_place, filtered_config
-from chatops.sandbox import covers, landlock, supervisor
+from chatops.sandbox import covers, landlock, mount_points, supervisor
 from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, git_mounts, own_repository
 from chatops.sandbox.landlock import set_id_filter
@@ -434,8 +434,8 @@ def _mount_repository(
     if access == "writable" or store.is_symlink() or is_mounted:
         return args
     args += covers.mount_protected(store, target=view.in_sandbox(store))
-    if repository is None and covers.can_become_bare(view.source):
-        head = view.source / covers.BARE_HEAD
+    if repository is None and mount_points.can_become_bare(view.source):
+        head = view.source / mount_points.BARE_HEAD
         args += covers.mount_protected(head, target=view.in_sandbox(head))
     return args
 

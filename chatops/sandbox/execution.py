@@ -24,10 +24,11 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ResultFacts, ToolResult
 from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
-from chatops.sandbox.covers import SandboxSetupError, mount_points
+from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.credentials import credential_environment, used_credentials
 from chatops.sandbox.git_access import Stage, stage_for
 from chatops.sandbox.lacks import NO_CAUSE, Cause, likely_cause, unreached_cause
+from chatops.sandbox.mount_points import mount_points
 from chatops.sandbox.orphans import attempt_name
 from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment

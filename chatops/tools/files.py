@@ -29,7 +29,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
-from chatops.sandbox.covers import MOUNTED, is_mount_point
+from chatops.sandbox.mount_points import MOUNTED, is_mount_point
 from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
 from chatops.toolkit.confine import (
     locate,

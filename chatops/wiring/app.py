@@ -24,7 +24,7 @@ from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, 
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights, stored_settings
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
-from chatops.sandbox.covers import MOUNTED, remove_mount_point
+from chatops.sandbox.mount_points import MOUNTED, remove_mount_point
 from chatops.sandbox.process import harden_process
 from chatops.store import audit
 from chatops.store.base import RuleRow, SessionInfo

@@ -22,7 +22,7 @@ from chatops.domain.canonical import canonical
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
-from chatops.sandbox.covers import mount_point
+from chatops.sandbox.mount_points import mount_point
 from chatops.toolkit.base import Tool, ToolContext
 from tests.tools.toolkit import context_for
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatops.sandbox.confinement import confinement, sandboxed_command
-from chatops.sandbox.covers import mount_points
+from chatops.sandbox.mount_points import mount_points
 from chatops.sandbox.process import DATA, GO, READY, Command, clean_environment, memory_file, run_command
 from tests.support.waiting import PATIENCE
 from tests.tools.running import needs_sandbox

@@ -12,8 +12,8 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.git.user_config import filtered_config
 from chatops.sandbox import git_access
-from chatops.sandbox.covers import mount_points
 from chatops.sandbox.git_access import own_repository, stage_for
+from chatops.sandbox.mount_points import mount_points
 from chatops.sandbox.programs import display_names, find_toolchains
 from chatops.toolkit.confine import home_folders
 from chatops.tools.shell import shell_tools

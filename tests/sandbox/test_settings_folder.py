@@ -9,7 +9,7 @@ import pytest
 
 from chatops.domain.sandbox import SandboxSpec
 from chatops.sandbox.confinement import probe
-from chatops.sandbox.covers import mount_point, remove_mount_point
+from chatops.sandbox.mount_points import mount_point, remove_mount_point
 from chatops.tools.files import file_edit, file_write
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, done, inspected
@@ -69,7 +69,7 @@ def test_an_empty_folder_of_a_user_stays(tmp_path: Path) -> None:
 
 def left_by_a_killed_process(workspace: Path) -> None:
     script = (
-        "import os, signal; from pathlib import Path; from chatops.sandbox.covers import mount_point\n"
+        "import os, signal; from pathlib import Path; from chatops.sandbox.mount_points import mount_point\n"
         f"with mount_point(Path({str(workspace)!r}) / '.chatops'): os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script], check=False)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
-from chatops.sandbox.covers import mount_point
+from chatops.sandbox.mount_points import mount_point
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from tests.tools.toolkit import context_for, done, inspected
 
