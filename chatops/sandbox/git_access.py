@@ -40,8 +40,10 @@ from typing import NamedTuple
 from chatops.config.paths import opened, temporary_folder
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess
+from chatops.git.index import SUBMODULE
 from chatops.git.repository import WorkTree, tracked_entries
-from chatops.sandbox.covers import SandboxSetupError, is_mount_point
+from chatops.sandbox.covers import SandboxSetupError
+from chatops.sandbox.mount_points import is_mount_point
 from chatops.toolkit.output import list_names, visible
 
 _STAGED = (
@@ -59,16 +61,14 @@ _HEX = rb"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _ID = re.compile(rb"%s\n?" % _HEX)
 _PACKED = re.compile(rb"# pack-refs with:[ -~]*\n|%s %s\n|\^%s\n" % (_HEX, _NAME, _HEX))
 """A line of ``packed-refs``. Most git commands end at a line that is not one of these."""
-_SUBMODULE = 0o160000
-"""Mode of a submodule in an index."""
+_OFFSET_TABLE = b"IEOT"
+"""Begins the table of an index by which git may find other entries than are read here."""
 _MAX_REFERENCE_BYTES = 4_096
 """Bytes of a reference that are read; a longer one is not valid."""
 _MAX_NAMED = 5
 """Maximum number of paths that a message names."""
 _MAX_COPIED_BYTES = 512_000_000
 """Size of a file that is copied. With a larger index, no command may commit."""
-_UNREADABLE = b"\xff"
-"""Stands for a reference that cannot be read: none begins with this byte."""
 _PLACE_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a folder as a place only, which needs no right to read it."""
 
@@ -91,8 +91,15 @@ class Repository:
         folders = dict.fromkeys((self.folder, self.common))
         return tuple(folder / name for folder in folders for name in _WRITTEN_FOLDERS if os.path.lexists(folder / name))
 
-    def names_leading_elsewhere(self, *, remove: bool) -> str:
-        """Return the names of what leads elsewhere in `written_folders`, or cannot be examined. `remove` it too."""
+    def find_leading_elsewhere(self) -> str:
+        """Return the names of what leads elsewhere in `written_folders`, or cannot be examined; empty if nothing."""
+        return self._names_leading_elsewhere(remove=False)
+
+    def remove_leading_elsewhere(self) -> str:
+        """Remove what leads elsewhere in `written_folders`, and return the names as `find_leading_elsewhere`."""
+        return self._names_leading_elsewhere(remove=True)
+
+    def _names_leading_elsewhere(self, *, remove: bool) -> str:
         paths = [path for place in self.written_folders for path in _paths_leading_elsewhere(place, remove=remove)]
         return list_names([visible(self.display_name(path)) for path in paths], most=_MAX_NAMED)
 
@@ -115,6 +122,7 @@ def own_repository(workspace: Path) -> Repository | None:
 
 def _linked_worktree(store: Path) -> Repository | None:
     """Return the repository that a ``.git`` file names, if its folder there names this file in turn."""
+    # The folder is COMMON/worktrees/NAME. Its `commondir` leads to COMMON, and its `gitdir` back to the file.
     named = _read_pointer(store).removeprefix("gitdir: ")
     folder = Path(os.path.realpath(store.parent / named)) if named else store.parent
     common = folder.parent.parent
@@ -131,8 +139,7 @@ def _linked_worktree(store: Path) -> Repository | None:
 
 def _read_pointer(file: Path) -> str:
     """Return the path that a file of git holds; empty if there is none."""
-    data = _read_beginning(file)
-    return "" if data == _UNREADABLE else data.decode("utf-8", "replace").strip()
+    return (_read_beginning(file) or b"").decode("utf-8", "replace").strip()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,7 +158,7 @@ class Stage:
 
         Return what was removed and what was not taken over, as clauses.
         """
-        removed = self.repository.names_leading_elsewhere(remove=True)
+        removed = self.repository.remove_leading_elsewhere()
         notes = [f"removed from the repository, as it leads elsewhere: {removed}"] if removed else []
         left, refused = [], []
         for name in _STAGED:
@@ -174,15 +181,17 @@ class Stage:
         """Return True if a file of the stage may lead the user's next git command elsewhere."""
         if name == "index":
             return self._index_adds_folders()
-        if name == "HEAD":
-            data = _read_beginning(self.folder / name)
-            names_branch = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
-            return not names_branch and _ID.fullmatch(data) is None
         if name == "packed-refs":
             return self._packed_refs_are_invalid()
+        data = _read_beginning(self.folder / name)
+        if name == "HEAD":
+            if data is None:
+                return True
+            names_branch = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
+            return not names_branch and _ID.fullmatch(data) is None
         # The others of this name hold ids, but git would follow a symbolic reference too.
         holds_ids = name.endswith("_HEAD") or name == "AUTO_MERGE"
-        return holds_ids and _read_beginning(self.folder / name).startswith(b"ref:")
+        return holds_ids and data is not None and data.startswith(b"ref:")
 
     def _packed_refs_are_invalid(self) -> bool:
         if _file_version(self.folder / "packed-refs") is None:
@@ -227,24 +236,24 @@ class Stage:
     def _index_adds_folders(self) -> bool:
         """Return True if the index of the stage names a folder, such as a submodule, that the real one does not.
 
-        Git follows the settings of submodules. An offset table (IEOT) can lead it to other entries than are read here.
+        Git follows the settings of submodules. A new offset table counts too, because it may lead to such entries.
         """
         staged, real = self.folder / "index", self.repository.folder / "index"
         if _file_version(staged) is None:
             return False
         try:
             new, old = (_folders_of(index.parent, self.repository) for index in (staged, real))
-            had_table = _file_version(real) is not None and b"IEOT" in _read_file(real)
-            new_table = b"IEOT" in _read_file(staged) and not had_table
+            had_table = _file_version(real) is not None and _OFFSET_TABLE in _read_file(real)
+            has_new_table = _OFFSET_TABLE in _read_file(staged) and not had_table
         except (OSError, ValueError, IndexError):
             return True
-        return bool(new - old) or new_table
+        return bool(new - old) or has_new_table
 
 
 def _folders_of(place: Path, repository: Repository) -> frozenset[str]:
     """Return the folders that an index names. Raises OSError, ValueError or IndexError."""
     entries = tracked_entries(WorkTree(tree=place, git_dir=place, common_dir=repository.common))
-    return frozenset(entry.path for entry in entries if entry.mode in (_SUBMODULE, stat.S_IFDIR))
+    return frozenset(entry.path for entry in entries if entry.mode in (SUBMODULE, stat.S_IFDIR))
 
 
 @contextlib.contextmanager
@@ -286,7 +295,7 @@ def _prepare_repository(repository: Repository) -> None:
         (folder / "logs").mkdir(exist_ok=True)
     with opened(repository.common / "objects", _PLACE_FLAGS) as objects, contextlib.suppress(FileExistsError):
         os.mkdir("info", dir_fd=objects)
-    if found := repository.names_leading_elsewhere(remove=False):
+    if found := repository.find_leading_elsewhere():
         raise SandboxSetupError(f"no command may commit while the repository leads elsewhere by {found}")
 
 
@@ -337,11 +346,14 @@ def _list_folder(folder: int, *, references: bool, remove: bool) -> tuple[list[s
 def _leads_elsewhere(name: str, folder: int) -> bool:
     """Return True if a loose reference is symbolic and not valid, or cannot be read."""
     data = _read_beginning(name, folder)
-    return data == _UNREADABLE or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
+    return data is None or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
 
 
-def _read_beginning(path: Path | str, folder: int | None = None) -> bytes:
-    """Return the content of a reference, cut if it is longer than one; `_UNREADABLE` if it cannot be read."""
+def _read_beginning(path: Path | str, folder: int | None = None) -> bytes | None:
+    """Return the content of a reference, cut if it is longer than one; empty without a file, None if it is unreadable.
+
+    `path` is looked up in the open `folder`, if one is given.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         with open(descriptor, "rb") as file:
@@ -349,15 +361,16 @@ def _read_beginning(path: Path | str, folder: int | None = None) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError:
-        return _UNREADABLE
+        return None
 
 
 def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -> list[str]:
     """Return the arguments of bwrap that give a command this access."""
     folder, common = repository.folder, repository.common
     if stage is None:
-        bind = "--bind" if access == "writable" else "--ro-bind"
-        return [bind, str(common), str(common)] if repository.is_linked_worktree or access != "writable" else []
+        if access == "writable" and not repository.is_linked_worktree:
+            return []  # It is writable with the workspace, in which it lies.
+        return ["--bind" if access == "writable" else "--ro-bind", str(common), str(common)]
     args = ["--ro-bind", str(common), str(common)] if repository.is_linked_worktree else []
     args += ["--bind", str(stage.folder), str(folder)]
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
