@@ -64,6 +64,7 @@ class CallCredential:
     credential: Credential
     value: str = field(repr=False)
     placeholder: str
+    """What the command has in place of the value, and sends."""
 
     def https_target(self, target: Target) -> Target | None:
         """Return where a request to `target` goes; None if it is not one to the rewritten address."""
@@ -89,13 +90,11 @@ class CallCredential:
 
     def headers_to_send(self, headers: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers to send. The configured one gets the value if it held exactly the placeholder."""
-        configured, _, form = self.credential.header.partition(": ")
-        with_placeholder, with_value = (form.replace("{}", text).encode() for text in (self.placeholder, self.value))
-        sent = [
-            (name, with_value if name == configured.lower().encode() and value == with_placeholder else value)
-            for name, value in headers
-            if self._may_be_sent(name)
-        ]
+        name, _, form = self.credential.header.partition(": ")
+        expected, filled = (
+            (name.lower().encode(), form.replace("{}", text).encode()) for text in (self.placeholder, self.value)
+        )
+        sent = [filled if header == expected else header for header in headers if self._may_be_sent(header[0])]
         return (*sent, (b"accept-encoding", b"identity"))
 
     def _may_be_sent(self, name: bytes) -> bool:
@@ -189,31 +188,11 @@ async def send_reply(
 
     `origin` is that of the server, to which redirects lead.
     """
-    # Interim replies (1xx) are left out. 101 is none of them: another protocol would follow it.
-    while True:
-        try:
-            lines = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise BadMessageError("its headers are incomplete or too long") from error
-        status = _STATUS.fullmatch(lines[0])
-        matches = [http_framing.HEADER.fullmatch(line) for line in lines[1:]]
-        if status is None or not all(matches) or status[1] == b"101":
-            raise BadMessageError("its headers are malformed")
-        if not status[1].startswith(b"1"):
-            break
-    headers = [(match[1].lower(), match[2].strip()) for match in matches if match]
-    pieces = _decompress(_read_body(reader, headers), headers)
-    has_no_body = method == "HEAD" or status[1] in (b"204", b"304")
-    sent_lines = [lines[0]]
-    for name, value in headers:
-        # A redirect within the server leads to the rewritten address again.
-        if name == b"location" and value.lower().startswith(b"https://" + origin.encode() + b"/"):
-            value = b"http" + value[len(b"https") :]
-        if name not in _FRAMING_HEADERS:
-            sent_lines.append(name + b": " + value)
-    sent_lines += [b"connection: close", *([] if has_no_body else [b"transfer-encoding: chunked"]), b"", b""]
-    writer.write(scrubber.scrub(b"\r\n".join(sent_lines)))
-    if has_no_body:
+    head = await _read_reply_head(reader)
+    pieces = _decompress(_read_body(reader, head.headers), head.headers)
+    has_body = method != "HEAD" and head.status not in (b"204", b"304")
+    writer.write(scrubber.scrub(_head_to_send(head, origin=origin, has_body=has_body)))
+    if not has_body:
         await writer.drain()
         return
     try:
@@ -224,6 +203,42 @@ async def send_reply(
         raise ConnectionAbortedError(str(error)) from error
     await http_framing.send_chunk(writer, scrubber.finish())
     await http_framing.end_chunks(writer)
+
+
+@frozen_dataclass
+class _ReplyHead:
+    first_line: bytes
+    status: bytes
+    headers: list[tuple[bytes, bytes]]
+
+
+async def _read_reply_head(reader: asyncio.StreamReader) -> _ReplyHead:
+    """Return the head of the reply after any interim ones (1xx). Raises BadMessageError."""
+    while True:
+        try:
+            lines = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise BadMessageError("its headers are incomplete or too long") from error
+        status = _STATUS.fullmatch(lines[0])
+        matches = [http_framing.HEADER.fullmatch(line) for line in lines[1:]]
+        # 101 is no interim reply: another protocol would follow it.
+        if status is None or not all(matches) or status[1] == b"101":
+            raise BadMessageError("its headers are malformed")
+        if not status[1].startswith(b"1"):
+            headers = [(match[1].lower(), match[2].strip()) for match in matches if match]
+            return _ReplyHead(first_line=lines[0], status=status[1], headers=headers)
+
+
+def _head_to_send(head: _ReplyHead, *, origin: str, has_body: bool) -> bytes:
+    """Return the head with the framing that the body gets here, and with redirects to the rewritten address."""
+    lines = [head.first_line]
+    for name, value in head.headers:
+        if name == b"location" and value.lower().startswith(b"https://" + origin.encode() + b"/"):
+            value = b"http" + value[len(b"https") :]
+        if name not in _FRAMING_HEADERS:
+            lines.append(name + b": " + value)
+    lines += [b"connection: close", *([b"transfer-encoding: chunked"] if has_body else [])]
+    return b"\r\n".join([*lines, b"", b""])
 
 
 def _read_body(reader: asyncio.StreamReader, headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:

@@ -80,6 +80,10 @@ _NOT_PASSED_ON = frozenset(
 """Headers that are meant for the proxy, or that it writes itself (host)."""
 
 
+_Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""Both directions of a connection."""
+
+
 class RefusedError(Exception):
     """A request that is not passed on; the text says why, as a clause."""
 
@@ -178,24 +182,19 @@ class Proxy:
         except (RefusedError, asyncio.LimitOverrunError) as error:
             await _send_answer(writer, 400, f"chatops refuses the request: {error}")
             return
+        # What CONNECT opens is encrypted by the client, so nothing can be put into it.
         for credential in self.credentials if head.method != "CONNECT" else ():
             if target := credential.https_target(head.target):
-                await self._pass_on(replace(head, target=target), reader, writer, credential)
+                await self._pass_on(replace(head, target=target), (reader, writer), credential)
                 return
-        await self._pass_on(head, reader, writer)
+        await self._pass_on(head, (reader, writer))
 
-    async def _pass_on(
-        self,
-        head: Head,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        credential: CallCredential | None = None,
-    ) -> None:
-        """Send a request to its server, with the value of `credential` in it, and the reply back."""
-        name = _host_and_port(head.target)
+    async def _pass_on(self, head: Head, client: _Ends, credential: CallCredential | None = None) -> None:
+        """Connect to the server of a request, and pass on what both send. `credential`: its value is in the request."""
+        name, (_, writer) = _host_and_port(head.target), client
         try:
             async with asyncio.timeout(_CONNECT_S):
-                from_server, to_server = await self._connect(head, credential)
+                server = await self._connect(head, credential)
         except RefusedError as error:
             self._record(head.target)
             await _send_answer(writer, 403, f"chatops refuses {name}: {error}")
@@ -206,34 +205,35 @@ class Proxy:
             return
         try:
             if head.method == "CONNECT":
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_ignore_disconnects(_copy(reader, to_server)))
-                    group.create_task(_ignore_disconnects(_copy(from_server, writer)))
-                return
-            headers = head.headers if credential is None else credential.headers_to_send(head.headers)
-            to_server.write(_request_bytes(replace(head, headers=headers)))
-            # The server is not asked, because `expect` is not passed on. A client would wait for this with its body.
-            if (b"expect", b"100-continue") in head.headers:
-                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            if credential is None:
-                reply = _copy(from_server, writer)
+                await _tunnel(client, server)
             else:
-                scrubber, origin = Scrubber(self.credentials), head.target.origin
-                reply = send_reply(from_server, writer, method=head.method, origin=origin, scrubber=scrubber)
-            await _run_until_reply_ends(_copy_body(reader, to_server, head), reply)
+                await self._exchange(head, client, server, credential)
         except BadMessageError as error:
             await _send_answer(writer, 502, f"chatops does not pass on what {name} answered: {error}")
         finally:
-            to_server.close()
+            server[1].close()
 
-    async def _connect(
-        self, head: Head, credential: CallCredential | None
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _exchange(self, head: Head, client: _Ends, server: _Ends, credential: CallCredential | None) -> None:
+        """Send one request to the server, and its reply back. Raises BadMessageError."""
+        (reader, writer), (from_server, to_server) = client, server
+        headers = head.headers if credential is None else credential.headers_to_send(head.headers)
+        to_server.write(_request_bytes(replace(head, headers=headers)))
+        # The server is not asked, because `expect` is not passed on. A client would wait for this with its body.
+        if (b"expect", b"100-continue") in head.headers:
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if credential is None:
+            reply = _copy(from_server, writer)
+        else:
+            # The server may repeat the value, which the command must not see.
+            scrubber, origin = Scrubber(self.credentials), head.target.origin
+            reply = send_reply(from_server, writer, method=head.method, origin=origin, scrubber=scrubber)
+        await _run_until_reply_ends(_copy_body(reader, to_server, head), reply)
+
+    async def _connect(self, head: Head, credential: CallCredential | None) -> _Ends:
         """Connect to the server of a request, for a credential over TLS. Raises RefusedError, OSError."""
         target = head.target
         if credential is None:
-            return await asyncio.open_connection(await self.checked_address(target), target.port)
+            return await asyncio.open_connection(await self.checked_address(target, self.hosts), target.port)
         if refusal := credential.refusal(head.method, target.path):
             raise RefusedError(refusal)
         # A credential names its own server, so that need not be among the hosts of the sandbox.
@@ -242,9 +242,9 @@ class Proxy:
             address, target.port, ssl=_tls_context(), server_hostname=target.host, limit=_MAX_HEAD_BYTES
         )
 
-    async def checked_address(self, target: Target, hosts: tuple[str, ...] = ()) -> str:
-        """Return the checked address to dial, by `hosts` or those of the sandbox. Raises RefusedError."""
-        name, hosts = _host_and_port(target), hosts or self.hosts
+    async def checked_address(self, target: Target, hosts: tuple[str, ...]) -> str:
+        """Return the address to dial if `hosts` permit the target. Raises RefusedError."""
+        name = _host_and_port(target)
         if not any(covers_host(entry, name) for entry in hosts):
             raise RefusedError("it is not among the hosts of the sandbox (sandbox.hosts)")
         if reason := why_inner(target):
@@ -314,6 +314,14 @@ def _request_bytes(head: Head) -> bytes:
     lines = [f"{head.method} {head.target.path} HTTP/1.1".encode(), b"Host: " + head.target.origin.encode()]
     lines += [name + b": " + value for name, value in head.headers if name not in dropped]
     return b"\r\n".join([*lines, b"Connection: close", b"", b""])
+
+
+async def _tunnel(client: _Ends, server: _Ends) -> None:
+    """Tell the client that it is connected, and copy in both directions until both have ended."""
+    client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_ignore_disconnects(_copy(client[0], server[1])))
+        group.create_task(_ignore_disconnects(_copy(server[0], client[1])))
 
 
 async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: Head) -> None:
