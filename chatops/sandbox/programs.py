@@ -222,10 +222,12 @@ def _toolchains_of_path(path: str, *, workspace: Path, rustup: str, homes: tuple
         if Path(os.path.realpath(folder)).is_relative_to(workspace):
             continue
         for name in _TOOLCHAIN_PROGRAMS:
-            program = shutil.which(name, path=entry)
-            places = [] if program is None else list(_installation_of(Path(program), variables, rustup=rustup))
-            if places and all(place in shown or may_be_shown(place) for place in places):
-                shown |= dict.fromkeys(places)
+            if (program := shutil.which(name, path=entry)) is None:
+                continue
+            found = _installation_of(Path(program), rustup=rustup)
+            variables |= found.variables
+            if found.shown and all(place in shown or may_be_shown(place) for place in found.shown):
+                shown |= dict.fromkeys(found.shown)
                 entries[entry] = None
     return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)
 
@@ -277,25 +279,42 @@ def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
             yield from dict.fromkeys((name, root) if same else (root,))
 
 
-def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:
-    """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised.
+@frozen_dataclass
+class _Installation:
+    """What a program of PATH needs; nothing if its installation is not recognised."""
 
-    Adds to `variables` those that the program needs.
-    """
+    shown: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def _installation_of(program: Path, *, rustup: str) -> _Installation:
     folder = program.parent
-    prefix = folder.parent
-    if folder.name == "shims" and (prefix / "versions").is_dir() and (prefix / "libexec").is_dir():
-        variables["PYENV_ROOT"] = str(prefix)
-        yield from (prefix / name for name in _PYENV_PARTS if (prefix / name).exists())
-        return
+    if folder.name == "shims" and all((folder.parent / name).is_dir() for name in ("versions", "libexec")):
+        return _pyenv(folder.parent)
     if folder.name == "bin" and (folder / "rustup").exists():
-        root = Path(rustup) if rustup else prefix.parent / ".rustup"
-        if (root / "toolchains").is_dir():
-            variables |= {"RUSTUP_HOME": str(root), "CARGO_HOME": str(prefix)}
-            settings = root / "settings.toml"
-            yield from (folder, root / "toolchains", *([settings] if settings.is_file() else []))
-        return
-    real = Path(os.path.realpath(program))
+        return _rustup(folder, Path(rustup) if rustup else folder.parent.parent / ".rustup")
+    return _Installation(shown=tuple(_plain_installation(program)))
+
+
+def _pyenv(root: Path) -> _Installation:
+    shown = tuple(root / name for name in _PYENV_PARTS if (root / name).exists())
+    return _Installation(shown=shown, variables={"PYENV_ROOT": str(root)})
+
+
+def _rustup(programs: Path, root: Path) -> _Installation:
+    """Return the toolchains of rustup at `root`, whose `programs` are links to it."""
+    if not (root / "toolchains").is_dir():
+        return _Installation()
+    settings = root / "settings.toml"
+    return _Installation(
+        shown=(programs, root / "toolchains", *([settings] if settings.is_file() else [])),
+        variables={"RUSTUP_HOME": str(root), "CARGO_HOME": str(programs.parent)},
+    )
+
+
+def _plain_installation(program: Path) -> Iterator[Path]:
+    """Yield what has to be shown for a program that a link, or its own place, leads to."""
+    prefix, real = program.parent.parent, Path(os.path.realpath(program))
     root = real.parent.parent
     if _lies_below(real, SYSTEM):
         return
@@ -303,11 +322,12 @@ def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -
     if is_python(root) or is_node(root) or is_go or (root / "lib" / "rustlib").is_dir():
         yield root
         if not _lies_below(program, (root,)):
-            yield prefix if folder.name == "bin" and is_venv(prefix) else program
+            yield prefix if program.parent.name == "bin" and is_venv(prefix) else program
     elif is_node(Path(os.path.realpath(prefix))):
         # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
         yield Path(os.path.realpath(prefix))
     elif real.name in ("uv", "deno", "bun"):
+        # Each is one file.
         yield from dict.fromkeys((program, real))
 
 
