@@ -80,6 +80,17 @@ class Denial:
 
 
 @frozen_dataclass
+class StepGate:
+    """The gate of a workflow's step whose command a call runs."""
+
+    name: str
+    step: str
+
+    def __str__(self) -> str:
+        return f"{self.name} of step {self.step}"
+
+
+@frozen_dataclass
 class PendingCall:
     """A call that waits for the user, with everything that a dialog shows."""
 
@@ -103,6 +114,8 @@ class PendingCall:
     """The role that the turn of this call works for; empty: it is a turn of the user's own session."""
     approvers: tuple[str, ...] = ()
     """Its approvers, see `policy.approvers`; empty: everyone who may decide."""
+    gate: StepGate | None = None
+    """The gate whose command it is; None for any other call."""
 
     @property
     def outcome_unknown(self) -> bool:

@@ -448,6 +448,8 @@ class TurnState:
     """Requirements on the answer. None unless the turn is an attempt at a step of a workflow."""
     gate: CommandGate | None = None
     """The gate whose command this turn runs, without a model: it ends after its one call. None for any other turn."""
+    gate_step: str = ""
+    """Name of the gate's step."""
     containment: Containment | None = None
     """None: the turn is not contained, now."""
     command: OwnCommand | None = None

@@ -5,7 +5,7 @@ from itertools import dropwhile, islice
 from typing import assert_never
 
 from chatops.domain.decisions import OpenQuestion
-from chatops.domain.events import Denial, PendingCall, Status, ToolStarted, TurnFinished, TurnStatus
+from chatops.domain.events import Denial, PendingCall, Status, StepGate, ToolStarted, TurnFinished, TurnStatus
 from chatops.domain.ids import CallId, MessageId, RoundId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
@@ -67,6 +67,7 @@ def own_pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
             known=spec.capabilities if (spec := phase.proposed_under.tool(call.call.name)) is not None else None,
             caller=state.caller,
             approvers=_approvers(state, phase, call.call.name),
+            gate=StepGate(name=state.gate.name, step=state.gate_step) if state.gate and state.gate_step else None,
         )
         for call in phase.calls
         if isinstance(call.status, AwaitingDecision)

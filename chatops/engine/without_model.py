@@ -48,9 +48,9 @@ def start_undo(turn: TurnState, *, name: str, number: int = 1, text: str) -> Tur
     return draft.step()
 
 
-def start_gate(turn: TurnState, gate: CommandGate) -> TurnStep:
-    """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
-    draft = StepDraft(replace(turn, gate=gate))
+def start_gate(turn: TurnState, gate: CommandGate, *, step: str) -> TurnStep:
+    """Start a turn without a model: its only call is the command of the step's gate, judged and run like any other."""
+    draft = StepDraft(replace(turn, gate=gate, gate_step=step))
     arguments: dict[str, JsonValue] = {"command": gate.command}
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s

@@ -3,6 +3,7 @@
 import json
 import posixpath
 import re
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from enum import StrEnum
@@ -347,6 +348,8 @@ def _lack_facts(facts: CallFacts) -> Iterator[Fact]:
 
 def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
     facts, server, setting = pending.facts, pending.facts.server, Weight.SETTING
+    gate = f"{pending.gate}, which passes if this succeeds" if pending.gate is not None else ""
+    yield Fact(label="gate", value=gate, weight=setting)
     if server is not None:
         yield Fact(label="server", value=f"{server.name} (MCP)", weight=setting, form=Form.EXACT)
         origin = "at" if server.by_url else "started by"
@@ -396,13 +399,15 @@ class CommandLine(NamedTuple):
     text: str
     marks: tuple[tuple[int, int], ...]
     """Bounds of its parts that deserve a second look."""
+    is_risky: bool
+    """True if such a part begins here: one of many lines has its sign once."""
 
 
 def command_lines(facts: CallFacts) -> Iterator[CommandLine]:
     """Yield the lines of the command."""
     warnings = effects(facts.command).warnings if _is_shell(facts) else ()
     risky = deque(sorted({warned.span for warned in warnings}))
-    begin = 0
+    begin, begins = 0, [first for first, _ in risky]
     for part in facts.command.split("\n"):
         text, end, marks = reveal(part, newlines=False, strict=True), begin + len(part), list[tuple[int, int]]()
         while risky and risky[0][0] < end:
@@ -411,7 +416,8 @@ def command_lines(facts: CallFacts) -> Iterator[CommandLine]:
             if last > end:
                 break  # It continues in the next line.
             risky.popleft()
-        yield CommandLine(text, tuple(marks) if len(marks) <= _MAX_MARKS else ((0, len(text)),))
+        shown = tuple(marks) if len(marks) <= _MAX_MARKS else ((0, len(text)),)
+        yield CommandLine(text, shown, is_risky=bisect_left(begins, begin) < bisect_left(begins, end))
         begin = end + 1
 
 

@@ -178,7 +178,7 @@ def question(pending: PendingCall) -> str:
         return f"Not permitted now: {verb}"
     if pending.call.name == CONTAINED_APPLY:
         return "Undo these changes?" if is_undo(pending.call.arguments) else "Apply the changes of this turn?"
-    return f"Approve {verb}?"
+    return f"Approve gate {pending.gate}?" if pending.gate is not None else f"Approve {verb}?"
 
 
 def subject_line(pending: PendingCall) -> str:

@@ -267,7 +267,7 @@ class WorkflowRun:
         def make(turn: TurnState) -> TurnStep:
             turn = replace(turn, parent_id=before[-1].id if before else None, history=before)
             if isinstance(asked, StartGate):
-                return start_gate(turn, asked.gate)
+                return start_gate(turn, asked.gate, step=asked.step.name)
             return start(turn, asked.text, contract=asked.contract)
 
         await self.session.begin(asked.turn_id, self._step_settings(), make)

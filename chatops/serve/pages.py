@@ -185,7 +185,7 @@ def _call_blocks(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]
     for fact in facts:
         match fact.form:
             case Form.PROGRAM:
-                lines = [_mark_pieces(text, marks) for text, marks in command_lines(pending.facts)]
+                lines = [_mark_pieces(text, marks) for text, marks, _ in command_lines(pending.facts)]
                 yield Block(title=fact.title, kind="program", lines=lines)
             case Form.FILE:
                 yield Block(title=f"{reveal(fact.value, newlines=False)}  {counts}", kind="file")

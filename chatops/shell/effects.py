@@ -201,7 +201,7 @@ class _Collector:
         argv = _argv_of(words)
         text = programs.program_text(name, words)
         if text is not None:
-            self._warn(Danger.RUNS_TEXT, name, at or (words[0].span[0], text.span[1]))
+            self._warn(Danger.RUNS_TEXT, name, at or words[0].span)
             if text.text is None:
                 self.unclear = self.unclear or f"what {name} runs is known only then"
             elif depth >= _MAX_DEPTH:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from chatops.domain.decisions import Approved, Edited, MarkedDone, Rejected
-from chatops.domain.events import Notice, TurnStatus
+from chatops.domain.events import Notice, StepGate, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.tools import Outcome, ToolResult
@@ -27,7 +27,7 @@ GATE = CommandGate(name="tests", command="pytest -q", timeout_s=90)
 
 def begin(grant: Grant | None = None, says: ToolResult | None = None) -> World:
     """The gate's turn just begun, with what its command will give."""
-    step = start_gate(new_turn(TurnId("s.4"), SessionId("s"), grant=grant or step_grant((SHELL,))), GATE)
+    step = start_gate(new_turn(TurnId("s.4"), SessionId("s"), grant=grant or step_grant((SHELL,))), GATE, step="build")
     return World.after(step, lambda call: says)
 
 
@@ -36,7 +36,7 @@ def test_the_command_waits_for_a_user_and_runs_exactly_as_shown() -> None:
     world.drain()
     assert turn_status(world.state) is TurnStatus.PAUSED
     shown = pending_calls(world.state)[0]
-    assert shown.call.name == "shell_exec"
+    assert (shown.call.name, shown.gate) == ("shell_exec", StepGate(name="tests", step="build"))
     assert json.loads(shown.call.arguments) == {"command": "pytest -q", "timeout_s": 90}
     world.decide(0, Approved())
     world.drain()

@@ -194,8 +194,8 @@ class Played:
                 case StartAttempt():
                     self._begin(self._started(effect))
                 case StartGate():
-                    gate = start_gate(new_turn(effect.turn_id, RUN, grant=grant_of(effect.step)), effect.gate)
-                    self._begin(gate)
+                    turn = new_turn(effect.turn_id, RUN, grant=grant_of(effect.step))
+                    self._begin(start_gate(turn, effect.gate, step=effect.step.name))
                 case StopTurn():
                     self._turn_took(CancelTurn())
 

@@ -163,11 +163,11 @@ def _program_rows(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
     """Yield the command in syntax colours, with its risky parts marked, and a sign before each line that has one."""
     lines = list(command_lines(facts))
     warm_up()
-    code = coloured("\n".join(text for text, _ in lines), language=_language(facts), theme=theme)
+    code = coloured("\n".join(text for text, _, _ in lines), language=_language(facts), theme=theme)
     # Nothing in the dialog weighs more than what would run.
     background = Style(bgcolor=theme.code.bgcolor, bold=True)
     yield Row()
-    for (text, marks), coloured_line in zip(lines, code.split("\n", allow_blank=True), strict=True):
+    for (text, marks, starts), coloured_line in zip(lines, code.split("\n", allow_blank=True), strict=True):
         colours = (
             Span(span.start, span.end, span.style) for span in coloured_line.spans if isinstance(span.style, Style)
         )
@@ -176,8 +176,8 @@ def _program_rows(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
             tone="code",
             exact=True,
             spans=partial(tuple, [*colours, *(Span(*mark) for mark in marks)]),
-            lead=f"{theme.symbols.risky} " if marks else "  ",
-            lead_style=Style(bold=True) if marks else None,
+            lead=f"{theme.symbols.risky} " if starts else "  ",
+            lead_style=Style(bold=True) if starts else None,
             background=background,
         )
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, PathPattern, RuleScope
-from chatops.domain.events import AskReason, Denial, PendingCall
+from chatops.domain.events import AskReason, Denial, PendingCall, StepGate
 from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CallFacts, DelegationFacts, Interruption, Processes, ServerFacts
@@ -274,6 +274,7 @@ ASKED_ABOUT: dict[str, tuple[object, str]] = {
     "model": ("only-here", "only-here"),
     "said": ("only-here", "only-here"),
     "denial": (Denial(role="coder", by="only-here"), "only-here"),
+    "gate": (StepGate(name="only-here", step="edit"), "only-here"),
     "reason": (AskReason.CHANGED, "no longer what would run"),
     "interruption": (
         Interruption(
