@@ -81,8 +81,6 @@ class Fact:
     value: str
     weight: Weight
     form: Form = Form.LINE
-    noun: str = ""
-    """What a sentence calls it, if the label would not fit there."""
 
     @property
     def title(self) -> str:
@@ -360,7 +358,7 @@ def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
         yield Fact(label="works as", value=works_as, weight=setting)
     yield Fact(label="program", value=" ".join(facts.interpreter), weight=setting, form=Form.EXACT)
     cwd = show_path(facts.cwd) if facts.cwd else ""
-    yield Fact(label="runs in", value=cwd, weight=setting, form=Form.EXACT, noun="folder")
+    yield Fact(label="runs in", value=cwd, weight=setting, form=Form.EXACT)
     if seconds := _timeout_s(pending):
         yield Fact(label="timeout", value=f"{seconds} s", weight=setting)
     sandbox = facts.sandbox or ("none" if facts.command else "not needed: no program is run")
@@ -369,7 +367,7 @@ def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
     elif facts.delegation is None:
         yield Fact(label="sandbox", value=sandbox, weight=setting, form=Form.BRIEF)
     why = "you edited the arguments" if pending.reason is AskReason.EDITED else pending.why
-    yield Fact(label="asks because", value=why, weight=setting, noun="reason to ask")
+    yield Fact(label="asks because", value=why, weight=setting)
 
 
 def _detail_facts(pending: PendingCall) -> Iterator[Fact]:

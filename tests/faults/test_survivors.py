@@ -109,7 +109,7 @@ def begun(chat: FaultyChat, trick: str, end: str, *, sandbox: str) -> tuple[str,
         number = f"{60_000 + next(NUMBERS)}.{os.getpid()}{time.monotonic_ns() % 1000}"
         chat.say(f"go {number}", calls(call("shell_exec", command=command.format(n=number), timeout_s=limit)))
         dialog = chat.terminal.dialog()
-        assert sandbox in dialog or re.search("unchanged since the last call:.*sandbox", flat(dialog)), dialog
+        assert sandbox in dialog or re.search("as before .*sandbox", flat(dialog)), dialog
         chat.terminal.press("a")
         if up(chat, number, processes, stopped=rf"go {number}.*stopped after {limit} s"):
             break

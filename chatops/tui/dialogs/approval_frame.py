@@ -26,6 +26,8 @@ from chatops.tui.transcript.card import pending_verb
 
 _LONGEST_SUBJECT = 200
 """Characters of a call that is shown while a reason is written: some lines."""
+_LONGEST_KNOWN = 40
+"""Characters of a setting that is as for the call before."""
 LIST_ROWS = 4
 """Maximum lines of the list of calls."""
 _TONES: dict[Weight, RowTone] = {
@@ -102,8 +104,8 @@ def describe(
         *_after_gap(fact_rows(below)),
     ]
     if folded:
-        names = ", ".join(dict.fromkeys(fact.noun or fact.label for fact in folded))
-        payload += [*(() if below else (Row(),)), Row(text=f"unchanged since the last call: {names}", tone="quiet")]
+        known = " · ".join(map(_known_setting, folded))
+        payload += [*(() if below else (Row(),)), Row(label="as before", text=known, brief=True, tone="quiet")]
     for fact in blocks:
         payload += _block_rows(fact)
     while payload and payload[0] == Row():
@@ -114,6 +116,12 @@ def describe(
         if details and (fact in folded or fact.form is Form.BRIEF or fact.weight is Weight.DETAIL)
     ]
     return Description(rows=(*payload, *_detail_rows(only_in_details)), payload=len(payload))
+
+
+def _known_setting(fact: Fact) -> str:
+    """Return a known setting, shortened; its label alone if its value could look like a further one."""
+    is_plain = fact.form.one_line and "·" not in fact.value
+    return f"{fact.label} {cut(line(fact.value), most=_LONGEST_KNOWN)}" if is_plain else fact.label
 
 
 def _after_gap(rows: Iterable[Row]) -> list[Row]:

@@ -327,14 +327,19 @@ async def test_a_plain_command_needs_few_rows_and_fewer_the_second_time() -> Non
     whole = "\n".join(row.text for row in rows(calls[0], details=True))
     assert sandbox in whole, "the details show what one line cannot"
     second = await screen_rows(*calls, keys=("a",))
-    assert second == ["  ls 2", "", "unchanged since the last call: folder, sandbox, reason to ask"]
-    assert not any("read-only" in row for row in second)
+    assert second == [
+        "  ls 2",
+        "",
+        "as before    runs in /home/ana/project · sandbox bubblewrap: no network,",
+        "             workspace writa… · asks because tool setting: shell_exec asks",
+    ]
 
 
 async def test_a_row_that_changed_since_the_last_call_is_shown_and_v_shows_all() -> None:
     call = pending_call(2, facts=replace(shell_facts("ls"), sandbox="other"))
     shown = await screen_rows(pending_call(1), call, keys=("a",))
-    assert "sandbox      other" in shown and "unchanged since the last call: folder, reason to ask" in shown
+    assert "sandbox      other" in shown
+    assert "as before    runs in /home/ana/project · asks because tool setting:" in shown
     shown = await screen_rows(pending_call(1), call, keys=("a", "v"))
     assert "runs in      /home/ana/project" in shown and "The model says" in shown
 
@@ -347,7 +352,7 @@ async def test_a_file_that_stays_as_it_is_is_named_first() -> None:
 async def test_one_row_alone_does_not_fold() -> None:
     call = pending_call(2, facts=replace(shell_facts("ls"), sandbox="other", cwd="/home/ana/elsewhere"))
     shown = "\n".join(await screen_rows(pending_call(1), call, keys=("a",)))
-    assert "asks because" in shown and "unchanged since the last call" not in shown
+    assert "asks because" in shown and "as before" not in shown
 
 
 @for_each("kind", ["changed", "edited", "copied", "unknown"])
