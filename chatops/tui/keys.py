@@ -261,11 +261,14 @@ class KeyHint(NamedTuple):
     does: str = ""
     id: str = ""
     """The id of a key that the user can change, which is named instead of `key`."""
+    waits: bool = False
+    """True while the key does not act yet."""
 
     def draw(self) -> Content:
-        """Return the entry with its key in the accent, and in bold for terminals without colours."""
-        key = Content.styled(key_of(self.id) if self.id else key_label(self.key), "bold $text-accent")
-        return Content(" ").join(filter(None, (key, Content(self.does))))
+        """Return the entry, dimmed if it waits. Its key is in the accent, and bold for terminals without colours."""
+        key_style, style = ("$text-muted", "$text-muted") if self.waits else ("bold $text-accent", "")
+        key = Content.styled(key_of(self.id) if self.id else key_label(self.key), key_style)
+        return Content(" ").join(filter(None, (key, Content.styled(self.does, style))))
 
 
 BACK = KeyHint("escape", "back")

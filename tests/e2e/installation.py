@@ -18,7 +18,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
 APPROVE = "a approve once"
-"""On the screen once the dialog takes keys and the end of the call has been seen."""
+"""On the screen once the end of the call has been seen."""
 PAUSES = "act after a short pause."
 """On the screen while the dialog does not take all keys."""
 TITLE = "Approve "
@@ -167,7 +167,11 @@ class ChatTerminal(Terminal):
 
     def dialog(self, offers: str = APPROVE) -> str:
         """Wait until the dialog offers a key; the text of the dialog without its frame."""
-        return dialog_of(self.wait_until(lambda text: offers in dialog_of(text), what=f"the dialog to offer {offers}"))
+
+        def acts(text: str) -> bool:
+            return offers in dialog_of(text) and PAUSES not in text
+
+        return dialog_of(self.wait_until(acts, what=f"the dialog to offer {offers}"))
 
     def decide(self, key: str, offers: str = APPROVE) -> str:
         """Press a deciding key once the dialog offers `offers`, and again while the dialog does not accept it.

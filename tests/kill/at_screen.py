@@ -148,6 +148,8 @@ def _finishes(case: Case, terminal: KilledChat, last: int) -> None:
 
     def holds(text: str) -> bool:
         nonlocal pressed, asked, sent
+        if PAUSES in text:
+            return False
         if UNKNOWN in text or APPROVE in text:
             asked = asked or UNKNOWN in text
             if time.monotonic() > pressed + AGAIN_S:
@@ -155,7 +157,7 @@ def _finishes(case: Case, terminal: KilledChat, last: int) -> None:
                 terminal.press("u" if UNKNOWN in text else "a")
             return False
         # A dialog that does not act yet passes what is typed on to the composer.
-        if any(word in text for word in (PAUSES, "working", "waiting", "pending", "opening")):
+        if any(word in text for word in ("working", "waiting", "pending", "opening")):
             return False
         if f"finished {last}." in text:
             return True

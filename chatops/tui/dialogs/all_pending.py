@@ -393,12 +393,6 @@ class AllPendingScreen(CallsDialog):
             unread = "read on"
         return legend_of(self.by_name, *lines, state=self._asked(item), room=self.room, unread=unread)
 
-    def legend_at_once(self) -> KeyLegend | None:
-        """Return the legend for a call that a key of the user has brought up; None if no key that answers acts."""
-        item = self._calls.current
-        waits = item is None or _is_about_changes(item.pending) or self._not_from_here(item)
-        return None if waits else super().legend_at_once()
-
 
 def _age(seconds: float) -> str:
     fitting = (f"{int(seconds // size)} {unit} ago" for size, unit in _UNITS_OF_AGE if seconds >= size)

@@ -64,6 +64,8 @@ class DialogBody(Vertical):
         """None until the first drawing."""
         self._refusal = ""
         """Why the last key was not taken. It stands on the border, where it moves no line."""
+        self._pauses = False
+        """True while the keys that decide do not act yet."""
         self._notice_lines = 0
         """Lines that notices took above the dialog when it was fitted into the window."""
 
@@ -158,11 +160,11 @@ class DialogBody(Vertical):
 
     # Drawing
 
-    def draw(self, frame: DialogFrame, *, note: str, refusal: str, keys: Content, key_rows: int) -> None:
+    def draw(self, frame: DialogFrame, *, note: str, refusal: str, pauses: bool, keys: Content, key_rows: int) -> None:
         """Draw everything around the payload. The keys keep `key_rows` lines, so that no line of the payload moves."""
         size, narrow = self.screen.size, self.has_class("-narrow")
         # A low or narrow window has no border, so the refusal stands in the note.
-        self._refusal = "" if narrow else refusal
+        self._refusal, self._pauses = "" if narrow else refusal, pauses
         note = ". ".join(filter(None, (refusal, note))) if narrow else note
         self.styles.width = size.width if narrow else min(size.width, self._max_width)
         self.query_one("#dialog-keys").styles.min_height = key_rows
@@ -187,17 +189,22 @@ class DialogBody(Vertical):
         self.call_after_refresh(self._name_scroll_keys)
 
     def _name_scroll_keys(self) -> None:
-        """Say how to scroll where the payload continues below: on the border, or else beside the title."""
+        """Say that keys wait, and how to scroll if the payload continues: on the border, or else beside the title."""
         if self._title is None or not self.is_attached:
             return
         more = f"{self._page_key} more below · G end" if self.payload.continues_below else ""
+        hints = [*filter(None, (more, "Keys act after a short pause." if self._pauses else ""))]
         title = self._title if isinstance(self._title, Content) else Content(self._title)
+        narrow = self.has_class("-narrow")
+        room = self.line_width - (title.cell_length + 2 if narrow else len(self._refusal) + 3 * bool(self._refusal))
+        while hints and len("   ".join(hints)) > room:
+            hints.pop()
+        said = Content("   ".join(hints))
         refusal = Content.styled(self._refusal, "bold $text-warning")
-        both = Content("   ").join(part for part in (refusal, Content(more)) if part.plain)
-        self.border_subtitle = both if both.cell_length <= self.line_width else refusal
-        gap = self.line_width - title.cell_length - len(more)
-        if more and self.has_class("-narrow") and gap > 1:
-            title = Content.assemble(title, " " * gap, (more, "not bold $text-muted"))
+        self.border_subtitle = Content("   ").join(part for part in (refusal, said) if part.plain)
+        if hints and narrow:
+            gap = " " * (self.line_width - title.cell_length - said.cell_length)
+            title = Content.assemble(title, gap, (said.plain, "not bold $text-muted"))
         self._put("#dialog-title", title)
 
     def _fit_note(self, note: str, *, most: int) -> int:

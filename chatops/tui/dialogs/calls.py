@@ -20,11 +20,10 @@ from chatops.tui.dialogs.approval_frame import call_list, heading, reason_questi
 from chatops.tui.dialogs.approval_keys import AskedCall
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_of
 from chatops.tui.dialogs.body import DialogFrame
-from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_of
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.rows import Description, line, read_on_label, too_narrow_for_sides
-from chatops.tui.keys import KeyLegend
 
 _NOT_FOR_BUDGET = "Only you decide on a budget, each time: a goes on, d ends the turn."
 _ONLY_FOR_UNKNOWN = "This key only applies to calls whose outcome is unknown."
@@ -306,19 +305,6 @@ class CallsDialog(GuardedDialog):
     def unread(self) -> str:
         """What approving keys do until all of the call was read."""
         return "" if self.is_read else read_on_label(self.payload.lines_left, short=self.room is not Room.USUAL)
-
-    def legend_at_once(self) -> KeyLegend | None:
-        """Return the legend for a call that a key of the user has brought up, until the other keys act too."""
-        if (item := self._calls.current) is None:
-            return None
-        # Of an unknown outcome only D denies, with a note.
-        deny, all_deny = ("D", "D") if item.pending.outcome_unknown else ("d", "d D")
-        keys, then = {
-            Room.USUAL: (f"{all_deny} escape", "The other keys act after a short pause."),
-            Room.NARROW: (f"{deny} escape", "The others after a pause."),
-            Room.LOWEST: (deny, "Others wait."),
-        }[self.room]
-        return legend_of(self.by_name, keys, state=self._asked(item), room=self.room, then=then)
 
     def on_resize(self) -> None:
         """Leave side by side where there is no room for it."""

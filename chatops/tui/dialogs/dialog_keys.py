@@ -97,10 +97,8 @@ def keys_by_name(keys: Iterable[DialogKey]) -> Mapping[str, DialogKey]:
     return {name: key for key in (ESCAPE, HELP, *keys) for name in key.names.split()}
 
 
-def legend_of(
-    keys: Mapping[str, DialogKey], *lines: str, state: Any, room: Room, unread: str = "", then: str = ""
-) -> KeyLegend:
-    """Return the legend of the keys named in `lines`, without those that are not offered, and with `then` at the end.
+def legend_of(keys: Mapping[str, DialogKey], *lines: str, state: Any, room: Room, unread: str = "") -> KeyLegend:
+    """Return the legend of the keys named in `lines`, without those that are not offered.
 
     `unread` says what a key that needs reading does as long as something is unread; empty if nothing is.
     """
@@ -115,6 +113,4 @@ def legend_of(
         return KeyHint(name, words if isinstance(words, str) else words[min(room, len(words) - 1)], key.id)
 
     hints = [[shown for name in line.split() if (shown := hint(name)) is not None] for line in lines]
-    if then:
-        hints[-1].append(KeyHint(does=then))
     return KeyLegend([line for line in hints if line], "   " if room is Room.USUAL else "  ")

@@ -10,7 +10,7 @@ key that is not taken is named on the screen until the next one.
 
 import math
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from textual import events, on
@@ -122,10 +122,6 @@ class GuardedDialog(Modal[None]):
     def legend(self, unread: str) -> KeyLegend:
         """Return the legend of keys. `unread`: what approving keys do until all was read; empty once it was."""
         raise NotImplementedError
-
-    def legend_at_once(self) -> KeyLegend | None:
-        """Return the legend right after a key of the user has brought up another subject; None if no key acts then."""
-        return None
 
     def show(self) -> None:
         """Draw the subject again."""
@@ -254,6 +250,7 @@ class GuardedDialog(Modal[None]):
         """Act on what the gate says of a key."""
         match outcome:
             case Acts(press):
+                self._await_pause_end()
                 self.show_frame()
                 name = "space" if press.key == " " else press.key
                 if self.scroll_by_key(name):
@@ -411,26 +408,26 @@ class GuardedDialog(Modal[None]):
         """Let keys act that need all to be read, after a pause, because the last lines have not been read yet."""
         event.stop()
         self.end_read(event.key)
-        self.show_frame()
         self.pause(KeyKind.DECIDE)
+        self.show_frame()
 
     def _await_pause_end(self) -> None:
-        """Call `_end_pause` soon after the last wait of the gate is over."""
+        """Call `_end_pause` soon after further keys of those that wait act."""
         if self._pause_timer is not None:
             self._pause_timer.stop()
-        if self.can_draw:
-            self._pause_timer = self.set_timer(self.gate.seconds_left(self._now) + 0.02, self._end_pause)
+        if self.can_draw and (seconds := self.gate.seconds_left(self._now)):
+            self._pause_timer = self.set_timer(seconds + 0.02, self._end_pause)
 
     def _end_pause(self) -> None:
-        """End the pause, unless the subject is not drawn yet, or the terminal showed it later than it was drawn."""
+        """Show which keys act, unless the subject is not drawn yet, or was shown later than it was drawn."""
         if self._shown_for < PAUSE_S or not self.gate.is_drawn:
             self.pause()
-        elif self.gate.seconds_left(self._now):
-            # The clock of the keys decides, not the timer's.
-            self._await_pause_end()
-        else:
+            return
+        # The clock of the keys decides, not the timer's.
+        if self.acts(KeyKind.DECIDE):
             self.gate.end_pause()
-            self.show_frame()
+        self._await_pause_end()
+        self.show_frame()
 
     # Drawing
 
@@ -479,13 +476,15 @@ class GuardedDialog(Modal[None]):
         return legend_of(self.by_name, *lines, state=self, room=room, unread=unread)
 
     def _keys_now(self, frame: DialogFrame) -> KeyLegend:
-        """Return the legend of the keys that act now."""
+        """Return the legend of keys. Those that do not act yet are dimmed."""
         if self.body.too_small:
             return KeyLegend([[KeyHint("escape", "later")]])
-        if not frame.waits or self.acts(KeyKind.DECIDE):
-            return self.legend(self.unread)
-        at_once = self.legend_at_once() if self.acts(KeyKind.DENY) else None
-        return at_once or KeyLegend([[KeyHint(does="Keys act after a short pause.")]])
+        legend, now = self.legend(self.unread), self._now
+        if not frame.waits:
+            return legend
+        waiting = {name for name in self.by_name if not self.gate.takes(self._press(name, at=now))}
+        lines = [[hint._replace(waits=hint.key in waiting) for hint in hints] for hints in legend.lines]
+        return replace(legend, lines=lines)
 
     def show_subject(self, description: Description, *, key: str, seen: bool) -> None:
         """Show a subject in the payload, and draw the rest once it is wrapped."""
@@ -503,14 +502,13 @@ class GuardedDialog(Modal[None]):
             self.call_after_refresh(lambda: self.gate.drawn(subject, self._now))
         if (frame := self.frame()) is None:
             return
-        # The legend changes with time: as many lines are kept free as the longest one needs, so that no line of the
-        # payload goes out of sight after it was counted as seen.
-        legends = [self._keys_now(frame), self.legend(self.unread)]
-        if self.GROWS_WHEN_READ:
-            legends.append(self.legend(""))
+        # As many lines are kept free as the longest legend needs, so that no line of the payload goes out of sight
+        # after it was counted as seen.
+        legends = [self._keys_now(frame), *([self.legend("")] if self.GROWS_WHEN_READ else [])]
         drawn = [legend.draw(self.body.line_width) for legend in legends]
         rows = max(text.plain.count("\n") + 1 for text in drawn)
-        self.body.draw(frame, note=self.note, refusal=self._not_taken, keys=drawn[0], key_rows=rows)
+        pauses = frame.waits and not self.acts(KeyKind.DECIDE)
+        self.body.draw(frame, note=self.note, refusal=self._not_taken, pauses=pauses, keys=drawn[0], key_rows=rows)
 
     def show_note(self, text: str) -> None:
         """Show a note inside the dialog."""

@@ -168,9 +168,13 @@ class KeyGate:
         """Return True if a key of this kind acts now, unless another one was not taken just before."""
         return now >= self._acts_at[kind]
 
+    def takes(self, press: KeyPress) -> bool:
+        """Return True if a key acts, as far as its time decides."""
+        return self.acts(press.kind, press.at) and not self._follows_miss(press)
+
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until the last wait is over."""
-        return max(0.0, max(self._acts_at.values()) - now)
+        """Return the seconds until further keys act; 0 if no key waits."""
+        return min((until - now for until in (*self._acts_at.values(), self._missed_until) if until > now), default=0.0)
 
     def taken_just_now(self, now: float) -> bool:
         """Return True if what happens now follows from an answer of the user."""
@@ -234,7 +238,7 @@ class KeyGate:
 
     def missed(self, press: KeyPress | None, now: float) -> None:
         """Take note of a key that was not taken, or of an answer that had no effect."""
-        self.pause(now, KeyKind.DENY if self.acts(KeyKind.VIEW, now) else KeyKind.VIEW)
+        self.pause(now, KeyKind.DENY)
         if press is None or press.kind >= KeyKind.SWITCH:
             self._note_miss(press.key if press is not None else "", now)
 
@@ -260,7 +264,7 @@ class KeyGate:
 
     def _refusal(self, press: KeyPress, now: float, *, shown_for: float) -> Refusal | None:
         """Return why a key does not act now, or None if it acts."""
-        if press.at < self._acts_at[press.kind]:
+        if not self.acts(press.kind, press.at):
             return Refusal.EARLY
         if press.kind < KeyKind.DENY:
             return None
@@ -268,9 +272,11 @@ class KeyGate:
             return Refusal.OTHER
         if shown_for - (now - press.at) < PAUSE_S:
             return Refusal.EARLY
-        if press.kind is KeyKind.DECIDE and press.at < self._missed_until and press.key != self._missed_key:
-            return Refusal.MISSED
-        return None
+        return Refusal.MISSED if self._follows_miss(press) else None
+
+    def _follows_miss(self, press: KeyPress) -> bool:
+        """Return True if a key that decides comes too early after another one that was not taken."""
+        return press.kind is KeyKind.DECIDE and press.at < self._missed_until and press.key != self._missed_key
 
     def _note_miss(self, key: str, now: float) -> None:
         """Let keys that decide wait `MISSED_S`. `key` may come again before that, unless another came in between."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import pytest
 from textual.events import Key
+from textual.geometry import Region
 
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.events import ApprovalRequested, AskReason
@@ -84,15 +85,41 @@ async def test_keys_typed_before_a_dialog_is_drawn_are_in_the_message_however_lo
         assert decided(running) == [(1, Approved())]
 
 
-async def test_the_legend_names_the_keys_that_act_at_once() -> None:
+def bright_keys(running: Stage) -> set[str]:
+    """Return the keys that the legend of the dialog does not dim."""
+    legend = running.dialog.query_one("#dialog-keys")
+    strips = legend.render_lines(Region(0, 0, *legend.size))
+    return {segment.text for strip in strips for segment in strip if segment.style and segment.style.bold}
+
+
+async def test_the_legend_dims_the_keys_that_do_not_act_yet() -> None:
     async with stage(asked(2)) as running:
+        assert not bright_keys(running), "just opened"
+        running.clock.pass_(1.0)
+        await until(lambda: {"a", "s", "A", "d", "Esc", "Tab", "v"} <= bright_keys(running))
         await press(running, (1.0, "d"))
-        assert "d deny" in running.text and "The other keys act after a short pause." in running.text
-        assert "a approve" not in running.text
+        assert "a approve once" in running.text and "Keys act after a short pause." in running.text
+        assert {"d", "D", "Esc", "Tab", "v"} <= bright_keys(running) and not {"a", "s", "c"} & bright_keys(running)
         await press(running, (0.1, "a"))
-        assert "Keys act after a short pause." in running.text, "after a key that was not taken, d waits too"
+        assert not {"a", "d"} & bright_keys(running), "after a key that was not taken, d waits too"
+        running.clock.pass_(0.6)
+        await until(lambda: {"a", "d"} <= bright_keys(running))
+        assert "s" not in bright_keys(running) and "Keys act after" not in running.text
+        running.clock.pass_(MISSED_S)
+        await until(lambda: "s" in bright_keys(running))
         await press(running, (0.05, "down"), (0.05, "tab"), (0.05, "tab"), (0.05, "escape"))
         assert not running.dialog_is_open, "what decides nothing never waits for that"
+
+
+async def test_a_key_that_decides_nothing_does_not_wait_for_one_that_came_too_early() -> None:
+    async with stage(asked(3)) as running:
+        await press(running, (1.0, "down"))
+        running.app.redraw()
+        await running.settle()
+        await press(running, (0.3, "A"))
+        assert "not taken: A, too early" in running.text
+        await press(running, (0.25, "tab"))
+        assert decided(running) == [] and "2 of 3" in running.text
 
 
 @pytest.mark.parametrize("missed", ["d", "tab"])
@@ -171,9 +198,9 @@ async def test_all_keys_wait_when_another_call_is_shown_without_a_key(change: st
             else:
                 session.decided_elsewhere(second.call.id, Rejected())
         await running.settle()
-        await press(running, (0.3, "d"), (0.3, "d"), (0.3, "tab"))
+        await press(running, (0.3, "tab"), (0.1, "d"))
         assert decided(running) == []
-        assert "not taken: Tab, too early" in running.text or running.draft
+        assert "not taken: d, too early" in running.text or running.draft
         await press(running, (0.6, "d"))
         expected = {"came first": 1, "changed": 2, "drawn again": 2, "decided elsewhere": 3}[change]
         assert decided(running) == [(expected, Rejected())]
