@@ -18,7 +18,7 @@ of Textual, or by chance defines one.
 | ``App._notifications``, ``App._refresh_notifications`` | `AppHooks.shows_notices`, `refresh_notices` | notices |
 | ``App._notifications``, ``App._unnotify`` | `remove_notices` | notices that are no longer true |
 | ``App._context`` | `AppHooks.quit_context` | quitting from outside of a message handler |
-| ``Screen._forward_event`` | `LateClickHook` | clicks on a toast that is going away |
+| ``Screen._forward_event`` | `LateClickHook` | clicks on a toast that is going away; when a click was made |
 | ``_compositor.Compositor``, its ``_dirty_regions``, ``_visible_widgets`` | `FrameHook` | cheaper frames |
 | ``_compositor.Compositor._get_renders`` | `FrameHook` | the same |
 | ``Screen._compositor`` | `FrameHook` | the same |
@@ -46,6 +46,7 @@ Four of these uses, or of public ones, work around faults of Textual 8.2. Each c
 | `_OrderedKeys` of `text_fields.py` | runs a field's action too late | Backspace and Enter in one write |
 """
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -205,10 +206,16 @@ async def wait_until_mounted(widget: Widget) -> None:
 class LateClickHook(MessagePump):
     """Mixin for screens: a click on a toast that has just been removed does nothing.
 
-    Textual looks for the parent of the toast and fails. The toast's own handlers are not called.
+    Textual looks for the parent of the toast and fails. The toast's own handlers are not called. And a `Click` has the
+    time at which it was handled.
     """
 
+    mouse_down_at = math.inf
+    """Monotonic seconds when a button of the mouse was pressed last."""
+
     def _forward_event(self, event: events.Event) -> None:
+        if isinstance(event, events.MouseDown):
+            self.mouse_down_at = event.time
         try:
             super()._forward_event(event)  # type: ignore[misc]
         except AttributeError:

@@ -17,7 +17,7 @@ from chatops.domain.wording import clauses, cut, excerpt, plural
 from chatops.engine.workflow.view import RunView, StepView
 from chatops.runtime.session import owned
 from chatops.tui.dialogs.modal import Legend
-from chatops.tui.dialogs.picker import MAX_SHOWN, Choice, Picker, columns, table
+from chatops.tui.dialogs.picker import Choice, Picker, columns, table
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyHint
 from chatops.tui.notice import show_notice
@@ -364,16 +364,9 @@ class SessionPicker(Picker):
         self.refill()
 
     def matching(self, wanted: str) -> list[Choice]:
-        """Return the sessions with the text in title or messages, then the latest ones whose title is like it.
-
-        Only the latest are compared letter by letter: with thousands that would delay each key.
-        """
-        if not wanted:
-            return super().matching(wanted)
-        exact = wanted.casefold()
-        first = [choice for choice in self.choices if exact in choice.find.casefold() or choice.key in self.found]
-        known = {choice.key for choice in first}
-        return [*first, *(choice for choice in self.alike(wanted, self.choices[:MAX_SHOWN]) if choice.key not in known)]
+        """Return the sessions with the words in title, facts or messages, the latest first."""
+        matching = {choice.key for choice in super().matching(wanted)} | {*self.found}
+        return [choice for choice in self.choices if choice.key in matching]
 
     # Rename and delete
 

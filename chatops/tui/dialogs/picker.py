@@ -1,6 +1,7 @@
 """A list to choose from, filtered by typing; the base of the role switcher and the session list."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -10,7 +11,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.fuzzy import FuzzySearch
 from textual.geometry import Offset
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
@@ -32,6 +32,7 @@ _LINES_AROUND = 14
 """Lines of the dialog outside its list, plus one for notices."""
 _MIN_WIDTH, _MAX_WIDTH = 80, 110
 """Cells of the window: at least a usual terminal, so that none shows parts of words beside it."""
+_BETWEEN_LETTERS = re.compile(r"[\W_]+")
 _CELLS_BESIDE = 9
 """Cells of the window beside the text of a row: its mark, the scrollbar, the frame."""
 
@@ -62,25 +63,26 @@ class _Filter(LineField):
         is_early: bool
         """True if it was pressed before the list was drawn."""
 
-    _drawn_at = math.inf
+    drawn_at = math.inf
+    """Monotonic seconds just before the list was drawn for the first time."""
 
     def on_show(self, event: events.Show) -> None:
-        """Take note of the time. The event is posted just before the list is drawn for the first time."""
-        self._drawn_at = min(event.time, self._drawn_at)
+        """Take note of the time."""
+        self.drawn_at = min(event.time, self.drawn_at)
 
     async def on_key(self, event: events.Key) -> None:
         """Post a key that acts on a row, and edit the text with any other."""
         if event.key in cast("Picker", self.screen).row_keys:
-            self.post_message(self.RowKey(event.key, is_early=event.time < self._drawn_at))
+            self.post_message(self.RowKey(event.key, is_early=event.time < self.drawn_at))
             event.stop()
             event.prevent_default()
 
 
 class Picker(Modal[str | None]):
-    """Up and Down move, Enter chooses, Esc cancels (result None).
+    """Up and Down move, Enter or a click chooses, Esc cancels (result None).
 
     A key that was pressed before the list was on the screen types, moves and cancels, but chooses only a row whose name
-    was typed whole.
+    was typed whole. The same holds for a click.
     """
 
     CSS_PATH = "dialogs.tcss"
@@ -114,7 +116,6 @@ class Picker(Modal[str | None]):
         """The row that has the sign of the highlighted one."""
         self._hint = hint
         self._empty = empty
-        self._search = FuzzySearch()
 
     def compose(self) -> ComposeResult:
         """Yield title, filter, list, preview and keys."""
@@ -132,8 +133,8 @@ class Picker(Modal[str | None]):
 
     @property
     def row_keys(self) -> Mapping[str, Callable[[], None]]:
-        """What each key does that does something with the highlighted row."""
-        return {"enter": self.take}
+        """What each key, or the click, does that does something with the highlighted row."""
+        return {"enter": self.take, "click": self.take}
 
     @property
     def start(self) -> str:
@@ -165,7 +166,7 @@ class Picker(Modal[str | None]):
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:
-        """Show the matching choices, best match first."""
+        """Show the matching choices."""
         self._fill(event.value.strip())
 
     @on(_Filter.RowKey)
@@ -183,9 +184,9 @@ class Picker(Modal[str | None]):
             self.choose(choice.key)
 
     @on(OptionList.OptionSelected)
-    def clicked(self, event: OptionList.OptionSelected) -> None:
-        """Choose the clicked row."""
-        self.choose(self._shown[event.option_index].key)
+    def clicked(self) -> None:
+        """Choose the clicked row, which the click has highlighted."""
+        self.act_on_row(_Filter.RowKey("click", is_early=self.mouse_down_at < self.query_one(_Filter).drawn_at))
 
     @on(OptionList.OptionHighlighted)
     def highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -265,17 +266,13 @@ class Picker(Modal[str | None]):
             self.query_one("#picker-preview", Static).update(Content(self._empty))
 
     def matching(self, wanted: str) -> list[Choice]:
-        """Return what matches a text: choices that begin with it, then the best match. All match an empty one."""
+        """Return the choices with all words of a text, those first that have them first. All match an empty one."""
         if not wanted:
             return list(self._unfiltered or self.choices)
-        return self.alike(wanted, self.choices)
-
-    def alike(self, wanted: str, choices: Sequence[Choice]) -> list[Choice]:
-        """Return those of `choices` with the letters of a text in order, the best match first."""
-        scored = [(self._search.match(wanted, choice.find)[0], choice) for choice in choices]
-        start = wanted.casefold()
-        scored.sort(key=lambda pair: (not pair[1].find.casefold().startswith(start), -pair[0]))
-        return [choice for score, choice in scored if score > 0]
+        words = wanted.casefold().split()
+        places = [[_place(word, choice.find) for word in words] for choice in self.choices]
+        found = [(at[0], choice) for at, choice in zip(places, self.choices, strict=True) if min(at) >= 0]
+        return [choice for _, choice in sorted(found, key=lambda pair: pair[0])]
 
     def refill(self) -> None:
         """List the choices again after they have changed. The same one stays highlighted, or the one in its place."""
@@ -319,6 +316,12 @@ def _first_with_current(found: Sequence[Choice]) -> tuple[Choice, ...]:
     shown = tuple(found[:MAX_SHOWN])
     current = next((choice for choice in found[MAX_SHOWN:] if choice.current), None)
     return shown if current is None else (current, *shown[:-1])
+
+
+def _place(word: str, text: str) -> int:
+    """Return the place of a word in `text`, or in its letters and digits alone (gpt4 in GPT-4); -1 if it has none."""
+    text = text.casefold()
+    return text.find(word) if word in text else _BETWEEN_LETTERS.sub("", text).find(word)
 
 
 def _choice_row(choice: Choice, colours: Mapping[str, str], *, marked: bool = False) -> Content:

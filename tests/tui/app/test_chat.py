@@ -20,7 +20,7 @@ from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.choices import SESSION_KEYS
-from chatops.tui.dialogs.picker import Picker
+from chatops.tui.dialogs.picker import Picker, _Filter
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.graphics import MAX_IMAGES
 from chatops.tui.notice import show_notice
@@ -247,6 +247,31 @@ class Blind(FakeSession):
 
     def grant(self) -> Grant:
         return replace(super().grant(), models=(ModelTarget(name="local", sees_images=False),))
+async def test_a_click_made_before_a_list_is_drawn_chooses_no_row() -> None:
+    async with stage() as running:
+        await running.press("ctrl+r")
+        at = next(y for y, row in enumerate(running.text.splitlines()) if "researcher" in row)
+        picker = running.app.screen
+        assert isinstance(picker, Picker)
+        drawn_at = picker.query_one(_Filter).drawn_at
+        picker.query_one(_Filter).drawn_at = running.clock() + 1
+        await running.pilot.click(offset=(20, at))
+        await running.settle()
+        assert "not taken: click, too early" in running.text and running.session.roles_asked == []
+        picker.query_one(_Filter).drawn_at = drawn_at
+        await running.pilot.click(offset=(20, at))
+        await running.settle()
+        assert running.session.roles_asked == ["researcher"]
+
+
+async def test_a_filter_leaves_only_the_rows_that_have_its_words() -> None:
+    async with stage() as running:
+        await running.press("ctrl+r", *"rese")
+        assert ">  researcher" in running.text and "assistant" not in running.text and "coder  " not in running.text
+        await running.press("x")
+        assert "No role of that name." in running.text
+
+
 
 
 async def test_an_image_that_the_model_does_not_see_is_told_before_it_is_sent() -> None:

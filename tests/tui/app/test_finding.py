@@ -374,7 +374,7 @@ async def test_search_goes_on_in_all_folders_and_a_session_of_another_one_opens_
         assert "copy of a session held in /home/ana/old. Its tools work in this folder." in told
 
 
-async def test_a_title_is_found_among_thousands_before_those_that_are_only_like_it() -> None:
+async def test_a_title_is_found_among_thousands_without_those_that_are_only_like_it() -> None:
     async with stage() as running:
         rows = [
             SessionRow(id=SessionId(f"s{n}"), title=f"Net leaks, part {n}", when="today", messages=1)
@@ -383,7 +383,7 @@ async def test_a_title_is_found_among_thousands_before_those_that_are_only_like_
         rows.append(SessionRow(id=SessionId("last"), title="A needle", when="in May", messages=1))
         picker = SessionPicker(rows, session=running.session, sessions=running.workspace.sessions)
         assert [choice.key for choice in picker.matching("needle")] == ["last"]
-        assert picker.matching("netleaks"), "the latest are also found by their letters"
+        assert picker.matching("netleaks"), "a blank that was left out"
 
 
 @pytest.mark.more
