@@ -66,7 +66,7 @@ class ApprovalScreen(CallsDialog):
         taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
         if taken and isinstance(decision, Approved) and decision.remember is not None:
             rule = line(rule_text(asked.call.name, decision.remember))
-            show_notice(self.app, f"Rule made, for {SCOPE_NAMES[decision.scope]}: {rule}. /permissions lists it.")
+            show_notice(self.app, f"Rule made, for {SCOPE_NAMES[decision.scope]}: {rule} (/permissions lists it)")
         return taken
 
     async def decision_on(self, asked: PendingCall) -> "DecisionRow | None":

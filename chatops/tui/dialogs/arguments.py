@@ -200,6 +200,7 @@ class ArgumentsForm(Modal[Decision | None]):
 
     def on_resize(self) -> None:
         """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""
+        self.match_covered()
         self._show_keys()
         tall = self.size.height >= TALL
         self.query_one("#arguments-body").styles.max_height = self.size.height - _LINES_AROUND if tall else None

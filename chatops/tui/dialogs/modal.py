@@ -1,9 +1,11 @@
 """Bases of the screens over the chat screen (`Modal`, and `Page` for those that only show), and their key legend."""
 
 from enum import Enum, auto
+from itertools import pairwise
 
 from textual import events
 from textual.await_complete import AwaitComplete
+from textual.containers import Vertical
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Static
 
@@ -27,6 +29,13 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
         if not self.is_active:
             return AwaitComplete()
         return super().dismiss(result)
+
+    def match_covered(self) -> None:
+        """Make the window as wide as the dialog that it covers, if it covers one."""
+        covered = next((below for below, screen in pairwise(self.app.screen_stack) if screen is self), None)
+        matches = isinstance(covered, Modal) and self.size.height >= TALL
+        width = covered.query(Vertical).first().outer_size.width if covered is not None and matches else None
+        self.query(Vertical).first().styles.max_width = width
 
 
 class KeyUse(Enum):

@@ -90,6 +90,7 @@ class RuleDialog(Modal[Approved | None]):
 
     def on_resize(self) -> None:
         """Limit the height of the choices, which scroll, so that note and keys stay on screen."""
+        self.match_covered()
         tall = self.size.height >= TALL
         self.query_one("#rule-body").styles.max_height = self.size.height - _AROUND if tall else None
         self._draw()

@@ -9,7 +9,7 @@ from textual.events import Key, Paste
 
 from chatops.domain.decisions import Approved, ArgvPattern, MarkedDone, Rejected, RuleScope
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, ToolFinished, TurnStatus
+from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, StepGate, ToolFinished, TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import ToolMessage
 from chatops.domain.sandbox import Lack, SandboxSpec
@@ -412,6 +412,46 @@ def recorded(command: str, outcome: Outcome = Outcome.SUCCESS) -> RecordedCall:
         outcome=outcome, content="",
     )  # fmt: skip
     return RecordedCall(message=message, facts=facts)
+
+
+def edges(running: Stage, title: str) -> tuple[int, int]:
+    """Return the columns of the frame that has this title."""
+    line = next(line for line in running.text.splitlines() if f"│ {title}" in line)
+    return line.index("│"), line.rindex("│")
+
+
+async def test_dialogs_over_each_other_have_one_width() -> None:
+    async with stage(size=(130, 40)) as running:
+        await asked(running, pending_call())
+        below = edges(running, "Approve Shell?")
+        await running.press("r")
+        assert edges(running, "Make a rule") == below
+        await running.press("e")
+        assert edges(running, "Edit the pattern") == below
+        await running.press("escape", "escape", "e")
+        assert edges(running, "Edit") == below
+
+
+async def test_a_rule_that_ends_with_a_full_stop_is_followed_by_none() -> None:
+    async with stage(size=(110, 40)) as running:
+        await asked(running, pending_call(facts=shell_facts("ls -a .")))
+        await running.press("r", "ctrl+s")
+        assert "Rule made, for this session: shell_exec:ls -a . (/permissions lists it)" in running.text
+
+
+async def test_a_gate_is_named_with_its_step_and_the_text_that_it_runs_has_one_sign() -> None:
+    command = "python3 -B -c '\nimport sys\nsys.exit(0)\n'"
+    async with stage(size=(100, 40)) as running:
+        gate = StepGate(name="tests", step="edit")
+        await asked(running, replace(pending_call(facts=shell_facts(command, argv=())), gate=gate))
+        assert "Approve gate tests of step edit?" in running.text
+        assert "tests of step edit, which passes if this succeeds" in running.text
+        view = running.dialog.payload
+        assert [view.render_line(y).text[:1] for y in range(4)] == ["▲", " ", " ", " "]
+        inner = "f() {\n  true\n  rm -rf build\n}\nf"
+        await running.press("d")
+        await asked(running, pending_call(2, facts=shell_facts(inner, argv=())))
+        assert [view.text[:1] for view in map(running.dialog.payload.render_line, range(4))] == ["▲", " ", "▲", " "]
 
 
 async def test_a_rule_gets_its_pattern_and_scope_and_shows_what_it_would_have_allowed() -> None:
