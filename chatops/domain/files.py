@@ -45,12 +45,14 @@ class FileRef:
         """True for an image that is kept."""
         return self.type in IMAGE_TYPES and not self.problem
 
+    @property
+    def about(self) -> str:
+        """Type and size, or the problem; not sanitised."""
+        return self.problem or ", ".join(filter(None, (self.type, f"{self.size:,} bytes")))
+
     def __str__(self) -> str:
         """Return name, type and size, or the problem, on one line."""
-        name = shown_name(self.path)
-        if self.problem:
-            return f"{name}: {self.problem}"
-        return f"{name} ({self.type}, {self.size:,} bytes)" if self.type else f"{name} ({self.size:,} bytes)"
+        return f"{shown_name(self.path)}: {self.problem}" if self.problem else f"{shown_name(self.path)} ({self.about})"
 
 
 @frozen_dataclass(kw_only=False)

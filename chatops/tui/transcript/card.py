@@ -12,6 +12,7 @@ from rich.text import Text
 
 from chatops.domain.decisions import deciding_login
 from chatops.domain.events import PendingCall
+from chatops.domain.files import shown_name
 from chatops.domain.tools import (
     BUDGET_EXTEND,
     BUILT_IN_TOOLS,
@@ -206,17 +207,18 @@ def _folded_lines(card: ToolCardBlock, capabilities: Capabilities, *, width: int
     if end.error_line:
         failure = short_line(end.error_line, width=_LONGEST_FAILURE, ellipsis=ellipsis)
         lines += wrap(Text(failure, theme.text, end=""), width=width)
-    lines += _file_lines(card, width=width, theme=theme)
+    lines += _file_lines(card, capabilities, width=width, theme=theme)
     if end.likely_cause:
         cause = short_line(end.likely_cause, width=_LONGEST_FAILURE, ellipsis=ellipsis)
         lines += wrap(Text(f"Likely cause: {cause}", theme.warn, end=""), width=width)
     return lines
 
 
-def _file_lines(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
-    """Return one line for each file that the call returned."""
-    names = (short_line(str(file), width=width, ellipsis=theme.symbols.ellipsis) for file in card.files)
-    return [Text(name, theme.text, end="") for name in names]
+def _file_lines(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return one line for each file that the call returned, without the name that the headline has."""
+    named = shown_name(_path(card.arguments, capabilities))
+    texts = (file.about if shown_name(file.path) == named else str(file) for file in card.files)
+    return [Text(short_line(text, width=width, ellipsis=theme.symbols.ellipsis), theme.text, end="") for text in texts]
 
 
 def _first_changes(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
@@ -273,7 +275,7 @@ def _detail_lines(card: ToolCardBlock, capabilities: Capabilities, *, width: int
         total = card.added + card.removed
         label = f"change (the first {plural(shown, 'line')} of {total}):" if total > shown else "change:"
         lines.extend([Text(label, theme.muted, end=""), *changed])
-    lines.extend(_file_lines(card, width=width, theme=theme))
+    lines.extend(_file_lines(card, capabilities, width=width, theme=theme))
     if not card.output:
         if card.status is CardStatus.SETTLED:
             lines.append(Text("(no output)", theme.muted, end=""))

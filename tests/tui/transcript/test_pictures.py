@@ -1,5 +1,6 @@
 """Images in the transcript: half blocks of a small raster, bounded and smaller in a narrow window, or a line."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -42,6 +43,13 @@ def test_two_rows_of_pixels_are_a_line_of_half_blocks(block: ToolCardBlock | Use
         (style,) = {segment.style for segment in strip if "▀" in segment.text and segment.style}
         assert strip.text.count("▀") == 40
         assert style.color == Color.from_rgb(255, 0, 0) and style.bgcolor == Color.from_rgb(0, 0, 255)
+
+
+def test_the_card_of_an_image_that_was_read_names_it_once() -> None:
+    read = replace(returned(IMAGE), tool="file_read", arguments=json.dumps({"path": f"docs/{IMAGE.path}"}))
+    text = "\n".join(strip.text for strip in drawn(read, PICTURE))
+    assert text.count(IMAGE.path) == 1 and f"{IMAGE.type}, {IMAGE.size:,} bytes" in text
+    assert f"{IMAGE.path} ({IMAGE.type}" in "".join(strip.text for strip in drawn(returned(IMAGE), PICTURE))
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 20, 43, 44, 200])
