@@ -255,6 +255,11 @@ class CallsDialog(GuardedDialog):
 
     # Drawing
 
+    @property
+    def pointed_row(self) -> int:
+        """The first row of the details while they are shown."""
+        return self._described.payload + 1 if self._details and self._described is not None else super().pointed_row
+
     def has_diff(self, item: ListedCall) -> bool:
         """Return True if the call can be shown side by side."""
         return bool(item.pending.facts.diff)

@@ -7,6 +7,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Offset
 from textual.widgets import Static
 
 from chatops.domain.wording import plural
@@ -95,6 +96,11 @@ class ChangesScreen(Page):
         view.styles.height = (
             min(view.total_lines, self.size.height - _LINES_AROUND) if self.size.height >= TALL else None
         )
+
+    @property
+    def row_in_focus(self) -> Offset | None:
+        """The place of the first line in view; None before there is one."""
+        return views.first().content_region.offset if (views := self.query(PayloadView)) else None
 
     def act_on_key(self, key: str) -> KeyUse:
         """Scroll, or go to another file."""

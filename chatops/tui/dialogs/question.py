@@ -8,6 +8,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Offset
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 
@@ -100,9 +101,16 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
 
     def on_resize(self) -> None:
         """Limit the height of a text of several lines, so that the keys stay on screen."""
+        self.match_covered()
         # In a low window the style sheet gives the text all rows that are left.
         if self._lines and self.size.height >= TALL:
             self.query_one("#answer").styles.max_height = self._most_rows
+
+    @property
+    def row_in_focus(self) -> Offset | None:
+        """The place of the sign while the text is loaded; None, which is the field, after that."""
+        waits = None if self._has_text else self.query("#question-explain")
+        return waits.first().content_region.offset if waits else None
 
     @property
     def _most_rows(self) -> int:

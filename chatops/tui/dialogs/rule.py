@@ -7,6 +7,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Offset
 from textual.widgets import Static
 
 from chatops.config.folder_identity import path_of
@@ -59,6 +60,10 @@ class RuleDialog(Modal[Approved | None]):
         self._pattern = 0
         self._scope = RuleScope.SESSION
         self._note = ""
+        self._drawn: tuple[Content, ...] = ()
+        """The rows of the choices."""
+        self._in_scopes = False
+        """True if the last key has chosen a scope, not a pattern."""
         self._opened_at = math.inf
         """Monotonic seconds when this was opened."""
         self._use_possible_scope()
@@ -141,12 +146,12 @@ class RuleDialog(Modal[Approved | None]):
             self.dismiss(Approved(remember=self.pattern, scope=self._scope))
 
     def _choose_pattern(self, by: int) -> None:
-        self._pattern = (self._pattern + by) % len(self._patterns)
+        self._pattern, self._in_scopes = (self._pattern + by) % len(self._patterns), False
         self._use_possible_scope()
         self._draw()
 
     def _choose_scope(self, by: int) -> None:
-        usable = self._usable_scopes
+        usable, self._in_scopes = self._usable_scopes, True
         if self._scope in usable:
             self._scope = usable[(usable.index(self._scope) + by) % len(usable)]
         self._draw()
@@ -184,13 +189,24 @@ class RuleDialog(Modal[Approved | None]):
     # Drawing
 
     def _draw(self) -> None:
-        self.query_one("#rule-choices", Static).update(Content("\n").join(self._rows()))
+        self._drawn = tuple(self._rows())
+        self.query_one("#rule-choices", Static).update(Content("\n").join(self._drawn))
         self.query_one("#rule-note", Static).update(Content(self._note))
         # Names the scope, which may be scrolled out of a low window.
         approves = KeyHint("ctrl+s", f"approves, with a rule for {SCOPE_NAMES[self._scope]}")
         self.query_one(Legend).show(approves, KeyHint("e", "edit"), BACK)
         self._note = ""
         self.call_after_refresh(self._name_scroll_keys)
+
+    @property
+    def row_in_focus(self) -> Offset | None:
+        """The place of the pattern or scope that was chosen last."""
+        chosen = [at for at, row in enumerate(self._drawn) if row.plain.startswith(">")]
+        if not chosen:
+            return None
+        region = self.query_one("#rule-choices").content_region
+        above = self._drawn[: chosen[-1 if self._in_scopes else 0]]
+        return region.offset + Offset(0, sum(len(row.wrap(max(1, region.width))) for row in above))
 
     def _name_scroll_keys(self) -> None:
         body = self.query_one(VerticalScroll)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.geometry import Offset
 from textual.notifications import Notification
 from textual.widgets import Static
 
@@ -480,6 +481,12 @@ class ChatScreen(ErrorBoundary, FrameHook):
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
         """Show what is below the view."""
         self.query_one(TranscriptHint).count_unseen(message.messages, calls=message.calls, more=message.more)
+
+    @property
+    def row_in_focus(self) -> Offset | None:
+        """The place of the selected block; None, which is the message field, without one."""
+        transcript = self._drawing.transcript
+        return transcript.selected_place if transcript is not None and transcript.selected_block else None
 
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""

@@ -11,7 +11,7 @@ from typing import ClassVar, assert_never
 
 from rich.segment import Segment
 from textual import events
-from textual.geometry import Region
+from textual.geometry import Offset, Region
 from textual.message import Message
 from textual.strip import Strip
 
@@ -350,6 +350,16 @@ class Transcript(Viewport, Moving):
             self.refresh()
         if self.selected_block:
             self._bring_into_view(layout.index[self.selected_block])
+
+    @property
+    def selected_place(self) -> Offset | None:
+        """Where the selected block begins on the screen, or its first line in view; None if it is out of view."""
+        layout, region = self._blocks_layout, self.content_region
+        if (index := layout.index.get(self.selected_block)) is None:
+            return None
+        y = layout.start(index) - self.scroll_offset.y
+        is_in_view = y < region.height and y + layout.entries[index].height > 0
+        return region.offset + Offset(GUTTER, max(0, y)) if is_in_view else None
 
     def _select_beside(self, by: int) -> None:
         """Select the block above (`by` is -1) or below (1) that has a line of its own."""

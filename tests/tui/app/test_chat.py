@@ -39,6 +39,7 @@ from tests.tui.app.fakes import (
     _said,
     opener,
     pending_call,
+    shell_facts,
 )
 from tests.tui.app.support_app import Stage, screen_text, stage
 
@@ -186,7 +187,7 @@ async def test_the_role_picker_says_what_each_role_can_do_and_prefers_the_start_
 
 async def test_the_cursor_of_the_terminal_is_where_the_keys_act() -> None:
     """Screen readers and magnifiers follow it, also while it is hidden."""
-    async with stage() as running:
+    async with stage(size=(100, 60)) as running:
 
         def line() -> str:
             return running.text.splitlines()[running.app.cursor_position.y].strip("│ ")
@@ -199,9 +200,29 @@ async def test_the_cursor_of_the_terminal_is_where_the_keys_act() -> None:
         assert line() == "xyz", "without a row, the filter"
         await running.press("escape")
         assert line() == "hi"
-        running.session.ask(pending_call())
+        running.session.ask(pending_call(facts=shell_facts("git status -s")))
         await running.press("ctrl+g")
         assert "git status" in line()
+        await running.press("v")
+        assert line() == "sandbox      bubblewrap" and running.text.count(line()) == 2
+        assert line() in "\n".join(running.text.splitlines()[: running.app.cursor_position.y]), "it is the details' own"
+        await running.press("v", "r")
+        assert line().startswith("> exactly") or line().startswith("> shell_exec:")
+        first = line()
+        await running.press("down")
+        assert line().startswith("> ") and line() != first
+        await running.press("tab")
+        assert line().startswith("> this folder")
+
+
+async def test_the_cursor_of_the_terminal_is_at_the_selected_message() -> None:
+    async with stage() as running:
+        running.session.start_turn("hello there")
+        running.session.say("Good day.")
+        running.session.end_turn(TurnStatus.ANSWERED)
+        await running.settle()
+        await running.press("ctrl+up")
+        assert "Good day." in running.text.splitlines()[running.app.cursor_position.y]
 
 
 async def test_a_part_of_a_models_name_filters_the_models() -> None:
@@ -226,27 +247,6 @@ async def test_an_enter_typed_before_a_list_is_drawn_chooses_no_row_unless_its_n
         assert running.session.roles_asked == ["researcher"]
 
 
-async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice_to_this_session() -> None:
-    workspace = FakeWorkspace()
-    async with stage(workspace=workspace) as running:
-        for key, as_default in (("enter", True), ("ctrl+s", False)):
-            await send(running, "/model de")
-            await until(lambda: ">  demo" in running.text)
-            assert "Enter makes it the default of your other sessions too." in running.text
-            assert "ctrl+s chooses, not as default" in running.text
-            await running.press(key)
-            assert running.session.pinned_as_default == as_default
-            assert ("is your default model" in running.text) is as_default
-            assert ("Your default model is the same as before." in running.text) is not as_default
-        await send(running, "/model demo")
-        assert "demo is your default model already." in running.text
-
-
-class Blind(FakeSession):
-    """A session whose model takes no images."""
-
-    def grant(self) -> Grant:
-        return replace(super().grant(), models=(ModelTarget(name="local", sees_images=False),))
 async def test_a_click_made_before_a_list_is_drawn_chooses_no_row() -> None:
     async with stage() as running:
         await running.press("ctrl+r")
@@ -272,6 +272,27 @@ async def test_a_filter_leaves_only_the_rows_that_have_its_words() -> None:
         assert "No role of that name." in running.text
 
 
+async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice_to_this_session() -> None:
+    workspace = FakeWorkspace()
+    async with stage(workspace=workspace) as running:
+        for key, as_default in (("enter", True), ("ctrl+s", False)):
+            await send(running, "/model de")
+            await until(lambda: ">  demo" in running.text)
+            assert "Enter makes it the default of your other sessions too." in running.text
+            assert "ctrl+s chooses, not as default" in running.text
+            await running.press(key)
+            assert running.session.pinned_as_default == as_default
+            assert ("is your default model" in running.text) is as_default
+            assert ("Your default model is the same as before." in running.text) is not as_default
+        await send(running, "/model demo")
+        assert "demo is your default model already." in running.text
+
+
+class Blind(FakeSession):
+    """A session whose model takes no images."""
+
+    def grant(self) -> Grant:
+        return replace(super().grant(), models=(ModelTarget(name="local", sees_images=False),))
 
 
 async def test_an_image_that_the_model_does_not_see_is_told_before_it_is_sent() -> None:

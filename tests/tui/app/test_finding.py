@@ -457,6 +457,7 @@ async def test_a_summary_that_is_written_has_the_moving_sign_and_counts_its_toke
         await until(lambda: shown.search(running.text))
         before = shown.findall(running.text)
         await until(lambda: shown.findall(running.text) not in ([], before))
+        assert "Wait." in running.text.splitlines()[running.app.cursor_position.y], "screen readers follow the cursor"
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:

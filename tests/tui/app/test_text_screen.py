@@ -137,6 +137,7 @@ async def test_a_small_diff_leaves_the_transcript_in_view() -> None:
         await running.settle()
         lines = running.text.splitlines()
         assert "+ new = 2" in running.text and "Esc back" in running.text
+        assert "What commands" in lines[running.app.cursor_position.y], "screen readers follow the cursor"
         assert sum(now != before for now, before in zip(lines, empty, strict=True)) < 15
 
 
