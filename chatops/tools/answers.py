@@ -113,17 +113,21 @@ def _find_object(text: str) -> Mapping[str, JsonValue]:
     try:
         whole = read_whole(text).value
     except UnreadableValueError as error:
-        fault = error
-    else:
-        if isinstance(whole, Mapping):
-            return whole
+        return _find_object_within(text, error)
+    if not isinstance(whole, Mapping):
         raise ValueError(f"the answer must be one JSON object, not {kind_of(whole)}")
+    return whole
+
+
+def _find_object_within(text: str, fault: UnreadableValueError) -> Mapping[str, JsonValue]:
+    """Return the answer object in `text`, which is not one as a whole because of `fault`. Raises ValueError."""
     first_object: Mapping[str, JsonValue] | None = None
     try:
         for value in _objects_in(text):
             # An answer envelope. Another object counts only if there is none.
             if "success" in value and ("result" in value or value["success"] is False):
                 return value
+            # The first one that is not empty.
             first_object = first_object or value
     except UnreadableValueError as error:
         fault = error
@@ -142,14 +146,15 @@ def _objects_in(text: str) -> Iterator[Mapping[str, JsonValue]]:
         inside = text[opening.end() : closing.start() if closing else len(text)]
         if inside.lstrip().startswith("{"):
             with suppress(UnreadableValueError):
-                value, _ = _object_at(inside, 0)
-                yield from value
+                value = read_value(inside, 0).value
+                if isinstance(value, Mapping):
+                    yield value
     at = text.find("{")
     for _ in range(MAX_BRACES):
         if at < 0:
             return
         try:
-            values, at = _object_at(text, at)
+            read = read_value(text, at)
         except UnreadableValueError:
             # An object nested in a broken one is not the answer, so stop here. A brace in prose, such as {name}, does
             # not start an object and is skipped.
@@ -157,17 +162,10 @@ def _objects_in(text: str) -> Iterator[Mapping[str, JsonValue]]:
                 raise
             at += 1
         else:
-            yield from values
+            if isinstance(read.value, Mapping):
+                yield read.value
+            at = read.end
         at = text.find("{", at)
-
-
-def _object_at(text: str, at: int) -> tuple[list[Mapping[str, JsonValue]], int]:
-    """Return the object that starts at `at`, if the value there is one, and the end of the value.
-
-    Raises UnreadableValueError.
-    """
-    read = read_value(text, at)
-    return [read.value] if isinstance(read.value, Mapping) else [], read.end
 
 
 def _under_result(path: str) -> str:

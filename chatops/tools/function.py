@@ -165,6 +165,7 @@ async def _call_or_await(function: Callable[..., Any], keywords: Mapping[str, An
         # A thread cannot be stopped. Wait until a change is done, so that nothing happens after the result is reported.
         if not read_only:
             await asyncio.wait({thread}, timeout=_GRACE_S)
+        # An error that comes later is looked at, so that asyncio does not report it as lost.
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not read_only and not thread.done():
             raise ToolFailedError("The call was cancelled, but it is still running.") from None
@@ -211,9 +212,9 @@ def tool(
 
     def make_tool(function: Callable[..., Any]) -> FunctionTool:
         tool_name = name or function.__name__
-        fields, context_name, facts_name = _signature(function)
+        parameters = _parameters_of(function)
         config = ConfigDict(extra="forbid", allow_inf_nan=False)
-        model: type[BaseModel] = create_model(tool_name, __config__=config, **fields)
+        model: type[BaseModel] = create_model(tool_name, __config__=config, **parameters.fields)
         spec = ToolSpec(
             name=tool_name,
             description=_first_paragraph(function),
@@ -233,8 +234,8 @@ def tool(
             spec=spec,
             function=function,
             arguments=model,
-            context_name=context_name,
-            facts_name=facts_name,
+            context_name=parameters.context_name,
+            facts_name=parameters.facts_name,
             inspector=inspect,
             reconciler=reconcile,
         )
@@ -317,8 +318,17 @@ def _as_text(value: object) -> str:
     return f"[{type(value).__name__}]"
 
 
-def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str, str]:
-    """Return the fields of the arguments, and the names of the parameters for context and facts, see `FunctionTool`."""
+@frozen_dataclass
+class _Parameters:
+    """The parameters of a function: the arguments, as fields for pydantic, and those that the program passes in."""
+
+    fields: dict[str, Any]
+    context_name: str
+    """See `FunctionTool`."""
+    facts_name: str
+
+
+def _parameters_of(function: Callable[..., Any]) -> _Parameters:
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     context_name = facts_name = ""
@@ -331,7 +341,7 @@ def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str, str]:
         else:
             is_required = parameter.default is introspection.Parameter.empty
             fields[parameter.name] = (hint, ... if is_required else parameter.default)
-    return fields, context_name, facts_name
+    return _Parameters(fields=fields, context_name=context_name, facts_name=facts_name)
 
 
 def _first_paragraph(function: Callable[..., Any]) -> str:

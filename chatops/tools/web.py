@@ -46,6 +46,7 @@ MAX_BODY = 2_000_000
 """Bytes after decompression; the rest is not read."""
 FETCH_S = 25.0
 """Seconds for the entire call."""
+_SHARE_OF_LIMIT = 0.9
 WEB_PORTS = frozenset({80, 443})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXT_TYPES = (
@@ -114,7 +115,8 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
         url: Annotated[str, Field(description="Full http or https URL of a public page.")], context: ToolContext
     ) -> ToolResult:
         """Fetch a public web page and return its text."""
-        seconds = min(settings.timeout_s, context.timeout_s * 0.9)
+        # Before the tool's own limit, so that this says what took too long.
+        seconds = min(settings.timeout_s, context.timeout_s * _SHARE_OF_LIMIT)
         try:
             async with asyncio.timeout(seconds):
                 return await _fetch(url, settings=settings, limit=context.max_output_chars)
@@ -236,15 +238,17 @@ async def _read_response(response: "httpx2.Response", *, target: Target, limit: 
 
 
 def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Return a function that decompresses the next bytes, and returns at most as many as requested."""
+    """Return a function that decompresses the next bytes, and returns at most as many as requested, or one."""
     if encoding in ("", "identity"):
         return lambda data, room: data[: max(room, 1)]
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ToolFailedError(f"The page uses an unsupported compression: {visible(encoding, limit=30)}.")
+    # 32: the data say themselves if they are gzip or zlib.
     reader = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
     def unpack(data: bytes, room: int) -> bytes:
         try:
+            # For zlib, 0 would mean any number.
             return reader.decompress(data, max(room, 1))
         except zlib.error as error:
             raise ToolFailedError("The page could not be decompressed.") from error
@@ -261,19 +265,20 @@ async def _page_result(page: _Page, *, limit: int) -> ToolResult:
     title = ""
     looks_like_html = text[:200].lstrip().lower().startswith("<!doctype")
     if looks_like_html or page.content_type in {"text/html", "application/xhtml+xml"}:
-        title, text = await _read_page(text, target=page.target)
+        title, text = await _read_html(text, target=page.target)
     header = f"URL: {page.target.url}"
     header += f"\nStatus: {page.status}" if page.status != 200 else ""
     header += f"\nTitle: {title}" if title else ""
     tail = f"\n[only the first {len(page.body):,} bytes were read]" if page.cut else ""
-    body = cap(text, limit=limit - len(header) - len(tail) - 2) if text.strip() else None
-    content = f"{header}\n\n{body.text if body else '[the page has no text]'}{tail}"
+    header += "\n\n"
+    body = cap(text if text.strip() else "[the page has no text]", limit=limit - len(header) - len(tail))
     outcome = Outcome.SUCCESS if page.status < 400 else Outcome.FAILED
-    return ToolResult(outcome=outcome, content=content, truncated=page.cut or bool(body and body.truncated))
+    content = f"{header}{body.text}{tail}"
+    return ToolResult(outcome=outcome, content=content, truncated=page.cut or body.truncated)
 
 
-async def _read_page(html: str, *, target: Target) -> tuple[str, str]:
-    """Return the title and text of a page. Raises ToolFailedError for a page that takes too long to parse."""
+async def _read_html(html: str, *, target: Target) -> tuple[str, str]:
+    """Return the title and text of a page, by the first reader that manages it. Raises ToolFailedError if none does."""
     fault: IsolatedCallError | None = None
     for reader in readers():
         try:
