@@ -14,6 +14,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -145,37 +146,38 @@ def find_paths(env: Mapping[str, str]) -> Paths:
         if not base.is_absolute():
             raise ConfigError(f"{HOME_VARIABLE} is {chosen!r}, which is not an absolute path.", advice=_HOME_ADVICE)
         return Paths(config=base / "config", data=base / "data", log=base / "log")
-    config, data, log = _platform_folders()
-    home = Path(os.path.expanduser("~"))
+    usual, home = _platform_paths(), Path(os.path.expanduser("~"))
     # With an empty HOME the folders would be created in the root of the file system.
-    obstacle = "HOME is empty." if env.get("HOME") == "" else _folder_obstacle(data, home=home)
+    obstacle = "HOME is empty." if env.get("HOME") == "" else _folder_obstacle(usual.data, home=home)
     if obstacle:
-        base = _temporary_home(obstacle)
         # Keep the usual config folder if it may exist: a registry that cannot be read counts as broken, not as absent.
-        in_home = config.is_relative_to(home)
-        has_config = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not in_home)
-        notice = f"{obstacle} Sessions are kept in {base} until the machine restarts."
-        return Paths(
-            config=config if has_config else base / "config",
-            data=base / "data",
-            log=base / "log",
-            notices=(f"{notice} {_HOME_ADVICE}",),
-        )
+        in_home = usual.config.is_relative_to(home)
+        keeps_config = env.get("HOME") != "" and usual.config.is_absolute() and (home.is_dir() or not in_home)
+        return _temporary_paths(obstacle, config=usual.config if keeps_config else None)
+    if env.get("HOME"):
+        return usual
     notice = f"HOME is not set: chatops keeps its files in the system's home for you, {home}."
-    return Paths(config=config, data=data, log=log, notices=() if env.get("HOME") else (notice,))
+    return replace(usual, notices=(notice,))
 
 
-def _platform_folders() -> tuple[Path, Path, Path]:
+def _platform_paths() -> Paths:
     """Return the platform's usual folders; relative to ``~`` if this user has no home folder."""
     try:
-        return (
-            Path(platformdirs.user_config_dir(APP)),
-            Path(platformdirs.user_data_dir(APP)),
-            Path(platformdirs.user_log_dir(APP)),
+        return Paths(
+            config=Path(platformdirs.user_config_dir(APP)),
+            data=Path(platformdirs.user_data_dir(APP)),
+            log=Path(platformdirs.user_log_dir(APP)),
         )
     except RuntimeError:
         nowhere = Path("~")
-        return nowhere, nowhere, nowhere
+        return Paths(config=nowhere, data=nowhere, log=nowhere)
+
+
+def _temporary_paths(obstacle: str, *, config: Path | None) -> Paths:
+    """Return folders in a temporary one, because of `obstacle`; with `config`, that one stays."""
+    base = _temporary_home(obstacle)
+    notice = f"{obstacle} Sessions are kept in {base} until the machine restarts. {_HOME_ADVICE}"
+    return Paths(config=config or base / "config", data=base / "data", log=base / "log", notices=(notice,))
 
 
 def _folder_obstacle(folder: Path, *, home: Path) -> str:
