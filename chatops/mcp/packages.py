@@ -165,12 +165,13 @@ class Installer:
         try:
             await _run_installer(runner, replace(self, folder=folder))
             find = _npm_program if runner.ecosystem is Ecosystem.NPM else _python_program
-            package, program = find(folder, runner)
+            found = find(folder, runner)
             digest = await in_thread(tree_digest, folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return (str(program), *runner.arguments), InstalledPackage(package=package, folder=str(folder), digest=digest)
+        installed = InstalledPackage(package=found.package, folder=str(folder), digest=digest)
+        return (str(found.program), *runner.arguments), installed
 
 
 async def _run_installer(runner: RunnerCommand, installer: Installer) -> None:
@@ -217,8 +218,17 @@ def _archive(package: str) -> tuple[str, ...]:
     return (os.path.abspath(package),) if os.path.isfile(package) else ()
 
 
-def _npm_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
-    """Return name and version of the package that was asked for, and its program. Raises ChatopsError."""
+@frozen_dataclass
+class _Found:
+    """A package that was asked for and is installed now."""
+
+    package: str
+    """Name and version."""
+    program: Path
+
+
+def _npm_program(folder: Path, runner: RunnerCommand) -> _Found:
+    """Return what npm has installed. Raises ChatopsError."""
     try:
         name = next(iter(json.loads((folder / "package.json").read_bytes())["dependencies"]))
         about = json.loads((folder / "node_modules" / name / "package.json").read_bytes())
@@ -228,16 +238,19 @@ def _npm_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
         package = f"{name}@{about['version']}"
     except (OSError, ValueError, KeyError, StopIteration, AttributeError):
         raise ChatopsError(f"npm installed nothing that can be used for {runner.package}.") from None
-    return package, _checked_program(folder / "node_modules" / ".bin" / chosen, package, programs)
+    program = _checked_program(folder / "node_modules" / ".bin" / chosen, package, programs)
+    return _Found(package=package, program=program)
 
 
-def _python_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
+def _python_program(folder: Path, runner: RunnerCommand) -> _Found:
+    """Return what uv has installed. Raises ChatopsError."""
     sites = [str(site) for site in folder.glob("venv/lib/python3*/site-packages")]
     for found in distributions(path=sites):
         programs = [entry.name for entry in found.entry_points.select(group="console_scripts")]
         if runner.program in programs:
             package = f"{found.name}=={found.version}"
-            return package, _checked_program(folder / "venv" / "bin" / runner.program, package, programs)
+            program = _checked_program(folder / "venv" / "bin" / runner.program, package, programs)
+            return _Found(package=package, program=program)
     raise ChatopsError(
         f"{runner.package} has no program {runner.program}.", advice="uvx --from PACKAGE PROGRAM names another one."
     )

@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 from mcp import types
 from mcp.client import ClientRequestContext
 
-from chatops.domain.canonical import JsonValue, canonical, json_or_text
+from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.decisions import ServerQuestion
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.names import looks_secret
 from chatops.domain.sanitize import reveal
 from chatops.toolkit.base import Ask
@@ -55,19 +56,26 @@ class UnclearQuestionError(Exception):
     """Raised if a question cannot be shown in full. Its text is a clause."""
 
 
+@frozen_dataclass
+class _Call:
+    """A call that runs: who answers, and who is told why a question was declined."""
+
+    ask: Ask
+    on_decline: Callable[[str], None]
+
+
 class Questions:
     """Passes the questions of a connection to the call that runs on it."""
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._calls: list[tuple[Ask, Callable[[str], None]]] = []
-        """The calls that run: who answers, and who is told why a question was declined."""
+        self._calls: list[_Call] = []
         self._asking = asyncio.Lock()
 
     @contextmanager
     def of_call(self, ask: Ask, on_decline: Callable[[str], None]) -> Iterator[None]:
         """Let `ask` answer while the block runs. `on_decline` gets why a question was declined without asking."""
-        call = (ask, on_decline)
+        call = _Call(ask=ask, on_decline=on_decline)
         self._calls.append(call)
         try:
             yield
@@ -77,10 +85,9 @@ class Questions:
     async def requested(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Answer a request of the server."""
         if len(self._calls) == 1:
-            ((ask, on_decline),) = self._calls
-            return await self.answer(params, ask, on_decline)
-        for _, on_decline in self._calls:
-            on_decline("several calls run at its server, and it does not say which one asks")
+            return await self.answer(params, self._calls[0].ask, self._calls[0].on_decline)
+        for call in self._calls:
+            call.on_decline("several calls run at its server, and it does not say which one asks")
         return types.ElicitResult(action="decline")
 
     async def answer(
@@ -106,8 +113,9 @@ def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestio
     if isinstance(params, types.ElicitRequestURLParams):
         return ServerQuestion(server=server, message=message, url=_checked_address(params.url))
     try:
-        schema, secrets = _rebuild_form(params.requested_schema, message)
-        return ServerQuestion(server=server, message=message, schema=canonical(schema), secrets=secrets)
+        form = _rebuild_form(params.requested_schema)
+        secrets = _secret_fields(form["properties"], message)
+        return ServerQuestion(server=server, message=message, schema=canonical(form), secrets=secrets)
     except (ValueError, RecursionError):
         raise UnclearQuestionError("its form holds what is no JSON") from None
 
@@ -124,8 +132,8 @@ def _checked_address(url: str) -> str:
     raise UnclearQuestionError("it names an address that cannot be opened or shown safely")
 
 
-def _rebuild_form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str, ...]]:
-    """Return the understood part of the schema, and the fields that look like secrets."""
+def _rebuild_form(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the understood part of the schema."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise UnclearQuestionError("it does not ask for named values")
@@ -134,11 +142,14 @@ def _rebuild_form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, t
     if not all(isinstance(name, str) and name in properties for name in required):
         raise UnclearQuestionError("it needs a value that it does not describe")
     fields = {_checked_text(name): _rebuild_field(name, field) for name, field in properties.items()}
-    all_secret = looks_secret(message)
-    secrets = tuple(
-        name for name, field in fields.items() if all_secret or looks_secret(name, str(field.get("description", "")))
-    )
-    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}, secrets
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _secret_fields(fields: Mapping[str, Mapping[str, Any]], message: str) -> tuple[str, ...]:
+    """Return the fields that look like secrets by their own words; all, if those of the question do."""
+    if looks_secret(message):
+        return tuple(fields)
+    return tuple(name for name, field in fields.items() if looks_secret(name, str(field.get("description", ""))))
 
 
 def _rebuild_field(name: str, schema: object) -> dict[str, Any]:
@@ -157,15 +168,13 @@ def _rebuild_field(name: str, schema: object) -> dict[str, Any]:
         choice = _read_choice(name, schema.get("items"))
         if choice is None:
             raise UnclearQuestionError(f"its field {name} is a list of anything")
-        field["items"], options_text = choice
-        field["uniqueItems"] = True
-        sentences.append(f"A JSON list of: {options_text}")
+        field |= {"items": {"type": "string", "enum": choice.values}, "uniqueItems": True}
+        sentences.append(f"A JSON list of: {choice.titled}")
     elif kind == "string" and (choice := _read_choice(name, schema)) is not None:
-        enumeration, options_text = choice
-        field |= enumeration
+        field["enum"] = choice.values
         # The form lists the values, so only titles have to be added.
-        if options_text != ", ".join(enumeration["enum"]):
-            sentences.append(options_text)
+        if choice.titled != ", ".join(choice.values):
+            sentences.append(choice.titled)
     if description := f"{'. '.join(text.rstrip('.') for text in sentences)} {limits_note}".strip():
         field["description"] = description
     default = schema.get("default")
@@ -189,11 +198,17 @@ def _describe_limits(limits: Mapping[str, float]) -> str:
     return f"({', '.join(parts)}{unit})" if parts else ""
 
 
-def _read_choice(name: str, schema: object) -> tuple[dict[str, Any], str] | None:
-    """Return the values that a text may have, as an enumeration, and a list of them with their titles.
+@frozen_dataclass
+class _Choice:
+    """The values that a text may have."""
 
-    None if it may be any text.
-    """
+    values: list[str]
+    titled: str
+    """The values in words, each with its title in brackets if it has one."""
+
+
+def _read_choice(name: str, schema: object) -> _Choice | None:
+    """Return the values that a text may have; None if it may be any text."""
     source = schema if isinstance(schema, dict) else {}
     options = source.get("oneOf", source.get("anyOf"))
     if isinstance(options, list):
@@ -209,11 +224,11 @@ def _read_choice(name: str, schema: object) -> tuple[dict[str, Any], str] | None
         raise UnclearQuestionError(f"its field {name} has {len(values)} choices")
     checked = [_checked_text(value) for value in values]
     titles += [""] * (len(checked) - len(titles))
-    options_text = ", ".join(
+    titled = ", ".join(
         f"{value} ({title[:_MAX_NAME]})" if title not in ("", value) else value
         for value, title in zip(checked, titles, strict=False)
     )
-    return {"type": "string", "enum": checked}, options_text
+    return _Choice(values=checked, titled=titled)
 
 
 def _checked_text(text: object) -> str:
