@@ -96,8 +96,7 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         except ChatopsError as error:
             errors.append(error)
             continue
-        found_type, models = await _with_details(models, candidate, key=secret, host_type=host_type)
-        return Probe(host_type=found_type, base_url=candidate, models=tuple(models))
+        return await _look_closer(models, candidate, key=secret, host_type=host_type)
     # A path that requires a key is the API; one that serves a page or nothing is probably just the wrong path.
     raise max(errors, key=lambda error: (isinstance(error, KeyRefusedError), not isinstance(error, _NoListingError)))
 
@@ -163,10 +162,8 @@ async def _connection(spec: ModelSpec, *, url: str) -> "AsyncIterator[ServerConn
         await connection.aclose()
 
 
-async def _with_details(
-    models: list[ServedModel], url: str, *, key: Secret, host_type: HostType | None
-) -> tuple[HostType, list[ServedModel]]:
-    """Return the kind of server, and `models` with details from its other endpoints."""
+async def _look_closer(models: list[ServedModel], url: str, *, key: Secret, host_type: HostType | None) -> Probe:
+    """Return the likely kind of the server, and `models`, which it listed, with details from its other endpoints."""
     owners = {_OWNERS.get(model.owner) for model in models}
     # The list identifies the server only if all entries agree.
     stated = host_type or (owners.pop() if len(owners) == 1 else None)
@@ -180,15 +177,16 @@ async def _with_details(
         HostType.LMSTUDIO: f"{_outside_v1(url)}/api/v0/models",
         HostType.OLLAMA: f"{_outside_v1(url)}/api/tags",
     }
+    as_listed = Probe(host_type=kind, base_url=url, models=tuple(models))
     if asked not in places:
-        return kind, models
+        return as_listed
     async with _connection(_spec(url), url=url) as connection:
         with suppress(Exception):  # The details are optional.
             async with asyncio.timeout(PATIENCE_S):
                 body = await connection.get(places[asked], key=key, timeout_s=PATIENCE_S)
             if asked is not HostType.LITELLM or is_litellm(body):
-                return asked, merge_details(models, models_in(body))
-    return kind, models
+                return Probe(host_type=asked, base_url=url, models=tuple(merge_details(models, models_in(body))))
+    return as_listed
 
 
 def _is_openai(url: str) -> bool:

@@ -66,15 +66,18 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
 
     Raises ConfigError if the spec cannot be used.
     """
-    trial, learned = await _try_once(spec)
+    # Without earlier knowledge, which the client would use.
+    fresh = InMemoryTextStore()
+    trial = await _try_once(spec, fresh)
+    learned = None if trial.outcome is TrialOutcome.FAILED else _memory_of(spec, fresh).learned()
     failed = trial.outcome in (TrialOutcome.NO_CALL, TrialOutcome.UNREADABLE)
     if failed and learned is None and is_free(spec):
         prompted = family_of(spec.model_name).prompted
-        second, _ = await _try_once(replace(spec, tool_format=prompted))
+        second = await _try_once(replace(spec, tool_format=prompted), InMemoryTextStore())
         if second.outcome is TrialOutcome.PROMPTED:
             learned = Learned(calling=CallStyle.IGNORED, format=prompted)
             trial = replace(second, calling=learned.calling)
-    memory = EndpointMemory(remembered, url=without_secrets(base_url(spec)), model=spec.model_name)
+    memory = _memory_of(spec, remembered)
     if learned is not None:
         memory.learn(learned)
     elif trial.outcome is not TrialOutcome.FAILED:
@@ -82,26 +85,29 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
     return trial
 
 
-async def _try_once(spec: ModelSpec) -> tuple[Trial, Learned | None]:
-    """Return one trial, and what the client learned from it, starting without earlier knowledge."""
-    store = InMemoryTextStore()
+def _memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory:
+    return EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name)
+
+
+async def _try_once(spec: ModelSpec, store: TextStore) -> Trial:
+    """Make one trial. The client keeps in `store` what it learns from it."""
     answer = await _answer(spec, store=store)
-    learned = EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name).learned()
+    learned = _memory_of(spec, store).learned()
     if isinstance(answer, ModelFailure):
-        return Trial(outcome=TrialOutcome.FAILED, failure=answer), None
+        return Trial(outcome=TrialOutcome.FAILED, failure=answer)
     prompted_format = spec.tool_format if spec.tool_format in WRITABLE else ""
     format_ = learned.format if learned is not None else prompted_format
     calling = None if learned is None else learned.calling
     if not answer.calls:
         answer_text = answer.text.strip()[:200]
-        return Trial(outcome=TrialOutcome.NO_CALL, format=format_, answer_text=answer_text, calling=calling), learned
+        return Trial(outcome=TrialOutcome.NO_CALL, format=format_, answer_text=answer_text, calling=calling)
     if problem := _problem_of(answer.calls[0]):
-        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, answer_text=problem), learned
+        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, answer_text=problem)
     if prompted_format or calling in PROMPTED:
-        return Trial(outcome=TrialOutcome.PROMPTED, format=format_, calling=calling), learned
+        return Trial(outcome=TrialOutcome.PROMPTED, format=format_, calling=calling)
     if calling is CallStyle.TEXT:
-        return Trial(outcome=TrialOutcome.TEXT, format=format_), learned
-    return Trial(outcome=TrialOutcome.NATIVE), learned
+        return Trial(outcome=TrialOutcome.TEXT, format=format_)
+    return Trial(outcome=TrialOutcome.NATIVE)
 
 
 def _problem_of(call: RawCall) -> str:
