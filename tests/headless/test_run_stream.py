@@ -18,7 +18,7 @@ from chatops.domain.ids import MessageId
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import attempt_id, opening_events
 from chatops.engine.workflow.state import RunningStep, RunResult, StepOutput
-from chatops.headless.formats import EventLine, Tree
+from chatops.headless.event_tree import EventLine, Tree
 from chatops.headless.report import output_value, run_report
 from tests.store import runkit as run
 from tests.support.turns import asked
