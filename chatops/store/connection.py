@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from chatops.domain.decisions import NO_UID
 from chatops.domain.errors import SessionHeldError, StoreError, UnreadableError
 from chatops.domain.known_keys import without_keys
 from chatops.domain.tools import AccessLevel
@@ -205,11 +206,11 @@ class Connection:
         return SessionFiles(self.path)
 
     def owner(self) -> int | None:
-        """Return the uid of the only user who can write here; None if there may be others. -1: it cannot be told."""
+        """Return the uid of the only user who can write here; None if there may be others. `NO_UID`: not known."""
         try:
             return self.path.stat().st_uid
         except OSError:
-            return -1
+            return NO_UID
 
     def describe(self) -> str:
         """Return where the database is, and how it is, in one line."""

@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -104,10 +104,9 @@ def findings(path: Path, *, deep: bool = False) -> list[Finding]:
             must_be_ours(raw, path)
             missing = _check_schema(raw)
             rows = Connection(prepare(raw), path=path)
-            # `check_rows` does what the other three do, and more.
-            contents = (check_rows,) if deep else (_check_references, _check_bodies, _list_unfinished)
-            row_checks = (_count_rows, _check_pages, *contents, _list_unknown_outcomes)
-            return [*(finding for check in row_checks for finding in check(rows)), *missing, *of_file]
+            counted = [*_count_rows(rows), *_check_pages(rows)]
+            contents = check_rows(rows) if deep else _check_contents(rows)
+            return [*counted, *contents, *_list_unknown_outcomes(rows), *missing, *of_file]
     except sqlite3.Error as error:
         return [_describe_error(error, path)]
     except StoreError as error:
@@ -131,8 +130,7 @@ def _describe_missing(path: Path) -> Finding:
     obstacle = write_obstacle(path.parent)
     if obstacle is None:
         return _fine(f"{path} does not exist yet; the first message creates it")
-    why, advice = obstacle
-    return _failure(f"There is no store, and nothing is saved: {path.parent} {why}.", advice)
+    return _failure(f"There is no store, and nothing is saved: {path.parent} {obstacle.why}.", obstacle.advice)
 
 
 def _count_rows(rows: Connection) -> list[Finding]:
@@ -220,11 +218,16 @@ def describe_queue(queue: Queue, *, now: float) -> list[Finding]:
 
 def check_rows(rows: Connection) -> list[Finding]:
     """Return findings about all rows and files of a store of any kind, each of which is read. Raises StoreError."""
-    named: dict[str, str] = {}
     with rows.read():
-        found = [*_check_references(rows), *_check_bodies(rows, named), *_check_chains(rows), *_list_unfinished(rows)]
+        bodies = _read_bodies(rows)
+        found = [*_check_references(rows), *bodies.damaged, *_check_chains(rows), *_list_unfinished(rows)]
         sessions = [SessionId(str(row[0])) for row in rows.all("SELECT id FROM sessions")]
-    return [*found, *_check_files(rows.files(), sessions, named)]
+    return [*found, *_check_files(rows.files(), sessions, bodies.files)]
+
+
+def _check_contents(rows: Connection) -> list[Finding]:
+    """Return as much of `check_rows` as takes no long time."""
+    return [*_check_references(rows), *_read_bodies(rows).damaged, *_list_unfinished(rows)]
 
 
 def _check_chains(rows: Connection) -> list[Finding]:
@@ -257,52 +260,66 @@ def _check_files(files: SessionFiles, sessions: Sequence[SessionId], named: Mapp
     return [*found, _fine(f"{plural(len(kept), 'file')} of sessions, {len(kept - {*named})} of them in no message yet")]
 
 
-def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list[Finding]:
-    """Return findings about rows whose contents are damaged although the pages are sound.
+class _Bodies(NamedTuple):
+    """What is known of rows once all of them were decoded."""
 
-    The files that messages name are added to `named`, with the session of each.
-    """
+    damaged: list[Finding]
+    """About rows whose contents are damaged although the pages are sound."""
+    files: Mapping[str, str]
+    """The files that messages name, by digest, each with its path and session."""
 
-    def check_message(id_: Value, body: Value, session_id: Value) -> None:
+
+def _read_bodies(rows: Connection) -> _Bodies:
+    files: dict[str, str] = {}
+
+    def read_message(id_: Value, body: Value, session_id: Value) -> None:
         for file in kept_files([decode_body(body, MessageId(str(id_)))]):
-            if named is not None:
-                named[file.digest] = f"{file.path} of {session_id}"
+            files[file.digest] = f"{file.path} of {session_id}"
 
-    def check_turn(session_id: Value, version: Value, state: Value) -> None:
+    def read_turn(session_id: Value, version: Value, state: Value) -> None:
         decode_state(str(state), version=int(str(version)), grant_of=partial(stored_grant, rows, str(session_id)))
 
-    def check(sql: str, decode: Callable[..., object], one: str, several: str, fault: str, *, advice: str) -> None:
-        """Report the rows of a query that `decode` cannot read: how many of what, and what is wrong with them."""
-        if damaged := _find_damaged(rows, sql, decode):
-            text = f"{plural(len(damaged), one, several)} {fault}: {', '.join(damaged[:MOST_NAMED])}."
-            found.append(_warning(text, advice))
+    damaged = [
+        *_check_decodable(
+            rows,
+            "SELECT call_id, decision, by FROM decisions",
+            lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
+            *("entry of the decision log is", "entries of the decision log are", "damaged and left out of it"),
+            advice="chatops audit list",
+        ),
+        *_check_decodable(
+            rows,
+            "SELECT id, body, session_id FROM messages",
+            read_message,
+            *("message is", "messages are", "damaged and shown as such"),
+            advice="The other messages of the session are not affected.",
+        ),
+        *_check_decodable(
+            rows,
+            "SELECT session_id, version, state FROM runs",
+            lambda _, version, state: decode_run(state, version=int(str(version))),
+            *("run of a workflow", "runs of workflows", "cannot be resumed, only read"),
+            advice="chatops sessions show SESSION",
+        ),
+        *_check_decodable(
+            rows,
+            "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
+            read_turn,
+            *("unfinished turn is", "unfinished turns are", "damaged and cannot be resumed"),
+            advice="To continue in a copy: chatops sessions fork SESSION",
+        ),
+    ]
+    return _Bodies(damaged, files)
 
-    found: list[Finding] = []
-    check(
-        "SELECT call_id, decision, by FROM decisions",
-        lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
-        *("entry of the decision log is", "entries of the decision log are", "damaged and left out of it"),
-        advice="chatops audit list",
-    )
-    check(
-        "SELECT id, body, session_id FROM messages",
-        check_message,
-        *("message is", "messages are", "damaged and shown as such"),
-        advice="The other messages of the session are not affected.",
-    )
-    check(
-        "SELECT session_id, version, state FROM runs",
-        lambda _, version, state: decode_run(state, version=int(str(version))),
-        *("run of a workflow", "runs of workflows", "cannot be resumed, only read"),
-        advice="chatops sessions show SESSION",
-    )
-    check(
-        "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
-        check_turn,
-        *("unfinished turn is", "unfinished turns are", "damaged and cannot be resumed"),
-        advice="To continue in a copy: chatops sessions fork SESSION",
-    )
-    return found
+
+def _check_decodable(
+    rows: Connection, sql: str, decode: Callable[..., object], one: str, several: str, fault: str, *, advice: str
+) -> list[Finding]:
+    """Report the rows of a query that `decode` cannot read: how many of what, and what is wrong with them."""
+    if not (damaged := _find_damaged(rows, sql, decode)):
+        return []
+    text = f"{plural(len(damaged), one, several)} {fault}: {', '.join(damaged[:MOST_NAMED])}."
+    return [_warning(text, advice)]
 
 
 def _list_unfinished(rows: Connection) -> list[Finding]:
@@ -365,8 +382,15 @@ def _read_value(rows: Connection, sql: str) -> object:
     return found[0][0] if found else None
 
 
-def write_obstacle(folder: Path) -> tuple[str, str] | None:
-    """Return why nothing can be written in `folder`, or it cannot be created, and what to do; None if it can.
+class Obstacle(NamedTuple):
+    """Why nothing can be written in a folder, as a clause about it, and what to do."""
+
+    why: str
+    advice: str
+
+
+def write_obstacle(folder: Path) -> Obstacle | None:
+    """Return why nothing can be written in `folder`, or it cannot be created; None if it can.
 
     This is tested by writing, because permissions say nothing about a full disk. Nothing of the test stays. Raises
     nothing.
@@ -381,10 +405,11 @@ def write_obstacle(folder: Path) -> tuple[str, str] | None:
     except OSError as error:
         why = error.strerror or str(error)
         if there != folder:
-            return f"cannot be reached or made: {why}", "Set CHATOPS_HOME to a folder that can be."
+            return Obstacle(f"cannot be reached or made: {why}", "Set CHATOPS_HOME to a folder that can be.")
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"cannot be written: {why}", "Free some space."
-        return f"cannot be written: {why}", "Make it writable for you, or set CHATOPS_HOME to a folder that is."
+            return Obstacle(f"cannot be written: {why}", "Free some space.")
+        advice = "Make it writable for you, or set CHATOPS_HOME to a folder that is."
+        return Obstacle(f"cannot be written: {why}", advice)
     return None
 
 

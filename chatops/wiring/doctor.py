@@ -284,10 +284,8 @@ def platform_checks(paths: Paths) -> list[Check]:
 
 
 def _check_folder(folder: Path) -> list[Check]:
-    obstacle = write_obstacle(folder)
-    if obstacle is not None:
-        why, advice = obstacle
-        return [Check(name="folders", grade=Grade.FAIL, text=f"{folder} {why}.", advice=advice)]
+    if (obstacle := write_obstacle(folder)) is not None:
+        return [Check(name="folders", grade=Grade.FAIL, text=f"{folder} {obstacle.why}.", advice=obstacle.advice)]
     if not folder.exists():
         return []
     mode = folder.stat().st_mode & 0o777
