@@ -16,9 +16,9 @@ from chatops.commands.context import Stored, confirm, open_stored, options, show
 from chatops.commands.registry import file_to_edit, line_for_role
 from chatops.config.document import dotted_path
 from chatops.config.folder_identity import path_of
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
-from chatops.config.trust import OwnToolsTrust
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

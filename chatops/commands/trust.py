@@ -13,11 +13,11 @@ from contextlib import closing
 from pathlib import Path
 
 from chatops.commands.context import confirm, options
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
 from chatops.config.trust import (
     SHOWN_DIGEST,
-    OwnToolsTrust,
     TrustAnswer,
     TrustQuestion,
     WorkspaceTrust,

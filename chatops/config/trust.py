@@ -14,20 +14,16 @@ chatops runs has no effect, and a changed one is ignored from the next start on 
 Trust in a workspace never starts a program and changes no rights. Its tools, MCP servers and registry are listed, and
 their digests noted as seen, not as trusted.
 
-The user's own tools, the files ``tools/*.py`` of the config folder, are code that runs as the user, inside chatops. A
-file is loaded once the user has trusted its very content, and a file that has changed asks again: something else that
-may write to the config folder, such as another program, cannot bring in code unseen.
+The user's own tools are trusted in the same way, see `own_tools`.
 
 The user also decides on starting MCP servers where the sandbox is below level basic. A yes is bound to what would run,
 which `mcp.process` describes, and holds in one workspace.
 """
 
-import ast
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +33,7 @@ from chatops.config.entries import decode_value, encode_value
 from chatops.config.folder_identity import folder_identity
 from chatops.config.paths import file_version, lock_folder, packaged_registry, plain_file, write_private
 from chatops.config.registry import Loaded
-from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
+from chatops.config.workspace_files import Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize, show_path
@@ -45,9 +41,6 @@ from chatops.domain.wording import plural
 
 _MAX_NAMED = 3
 """Items that a notice names."""
-_MAX_NAMED_TOOLS = 5
-"""Files of tools that a notice names."""
-_TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 _MAX_RECORD_BYTES = 8_000_000
 """A longer record is cut off, so that it counts as damaged: no workspace brings as many files."""
 SHOWN_DIGEST = 16
@@ -166,7 +159,7 @@ class TrustedWorkspace:
     workflows: tuple[Item, ...] = ()
     skills: tuple[Item, ...] = ()
     own_tools: tuple[Item, ...] = ()
-    """Of the config folder, see `OwnToolsTrust`."""
+    """Of the config folder, see `own_tools`."""
 
 
 @frozen_dataclass(kw_only=False)
@@ -437,87 +430,3 @@ class ServerTrust(WorkspaceTrust):
         items = tuple(self._starts.values())
         path = str(self._workspace)
         return WorkspaceFiles(folder=folder_identity(self._workspace), path=path, items=items)
-
-
-class OwnToolsTrust(WorkspaceTrust):
-    """The trust in the files of one folder of tools."""
-
-    def __init__(self, tools: Path, *, folder: Path) -> None:
-        """Read the folder `tools`, which need not exist, and its record in `folder`. Raises ConfigError."""
-        self._tools = tools
-        self._reasons: Mapping[str, str] = {}
-        self._reasons_for: TrustQuestion | None = None
-        """The question for which `_reasons` was made."""
-        super().__init__(tools, folder=folder)
-
-    def notices(self) -> tuple[str, ...]:
-        """Return which files wait for an answer or cannot be used, and how to see them, in one line; empty if none."""
-        waiting = [
-            f"{show_path(row.item.path)} ({row.state.value})"
-            for row in self.question.listed
-            if row.state in (ItemState.NEW, ItemState.CHANGED, ItemState.UNUSABLE)
-        ]
-        if not waiting:
-            return ()
-        more = len(waiting) - _MAX_NAMED_TOOLS
-        named = ", ".join(waiting[:_MAX_NAMED_TOOLS]) + (f" and {more} more" if more > 0 else "")
-        return (f"Your tools are not loaded until you trust them: {named}. To see them: chatops trust {self._tools}",)
-
-    def not_loaded(self) -> Mapping[str, str]:
-        """Return the tools of files that are not trusted, each with the reason. The files are read, not executed."""
-        question = self.question
-        if self._reasons_for is not question:
-            self._reasons = {
-                name: _why_not_loaded(row.state, file=show_path(row.item.path), folder=self._tools)
-                for row in question.listed
-                if row.state in ASKED or row.state is ItemState.DECLINED
-                for name in _tool_names_in(row.item.data)
-            }
-            self._reasons_for = question
-        return self._reasons
-
-    def _read_files(self) -> WorkspaceFiles:
-        try:
-            listed = sorted(os.listdir(self._tools))
-            names = [name for name in listed if name.endswith(".py") and not name.startswith((".", "_"))]
-            # Each file is bound to its digest too, so the path is enough where nothing tells when a folder was created.
-            identity = folder_identity(self._tools) or str(self._tools)
-        except OSError:
-            return WorkspaceFiles(folder="", path=str(self._tools))
-        left_out = (f"{self._tools} has more than {MAX_FILES} files",) if len(names) > MAX_FILES else ()
-        items = tuple(_read_tool_file(self._tools / name) for name in names[:MAX_FILES])
-        return WorkspaceFiles(folder=identity, path=str(self._tools), items=items, left_out=left_out)
-
-
-def _why_not_loaded(state: ItemState, *, file: str, folder: Path) -> str:
-    waits = "you declined" if state is ItemState.DECLINED else "your trust is needed for"
-    return f"{waits} tools/{file}; chatops trust {show_path(str(folder))} shows it and asks"
-
-
-def _tool_names_in(data: bytes) -> Iterator[str]:
-    """Yield the names of the functions under ``@tool``, as far as the text tells them."""
-    try:
-        body = ast.parse(data).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for function in body:
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for mark in function.decorator_list:
-            decorator, keywords = (mark.func, mark.keywords) if isinstance(mark, ast.Call) else (mark, [])
-            if "tool" in (getattr(decorator, "id", ""), getattr(decorator, "attr", "")):
-                explicit = [getattr(keyword.value, "value", None) for keyword in keywords if keyword.arg == "name"]
-                names = explicit or [function.name]
-                yield from (name for name in names if isinstance(name, str) and _TOOL_NAME.fullmatch(name))
-
-
-def _read_tool_file(file: Path) -> Item:
-    try:
-        with plain_file(file) as (handle, _):
-            data = handle.read(MAX_BYTES + 1)
-    except OSError as error:
-        return Item(kind=ItemKind.OWN_TOOL, path=file.name, problem=f"it cannot be read ({error.strerror})")
-    if len(data) > MAX_BYTES:
-        return Item(kind=ItemKind.OWN_TOOL, path=file.name, problem=f"it is larger than {MAX_BYTES:,} bytes")
-    digest = hashlib.sha256(data).hexdigest()
-    return Item(kind=ItemKind.OWN_TOOL, path=file.name, size=len(data), digest=digest, data=data)

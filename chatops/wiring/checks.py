@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
 from chatops.config.prompt_files import Memories, load_personas, load_skills
 from chatops.config.registry import with_built_in_models
-from chatops.config.trust import OwnToolsTrust, TrustedWorkspace
+from chatops.config.trust import TrustedWorkspace
 from chatops.config.workflow_files import find_workflows
 from chatops.config.workflow_read import Checked, check
 from chatops.config.workspace_files import WORKFLOWS

@@ -19,10 +19,11 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import SITE_REGISTRY, Paths
 from chatops.config.prompt_files import Personas, Skills, join_skills, load_personas, load_skills, skills_of
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
+from chatops.config.trust import TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from chatops.config.extras import TOOLS, installed_entries
+from chatops.config.own_tools import OwnToolsTrust
 from chatops.config.paths import Paths
 from chatops.config.prompt_files import Memories
-from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
