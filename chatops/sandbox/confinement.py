@@ -87,9 +87,12 @@ _LEVEL_NAMES = {
 _TAKE_OUT = "Take it out of sandbox.read and sandbox.write of the settings, or of --add-dir."
 _NO_PROXY = "it needs a sandbox of bubblewrap with the network off"
 _GIT_WORDS = {"protect": "its .git read-only", "commit": "its .git for commits"}
+_FILE_BLOCKS = MAX_FILE // 512
+"""The limit in the unit of a POSIX shell."""
+# A lower limit that is already in force stays: trying to raise it would end this shell.
+_LIMIT_FILES = f"ulimit -c 0; (ulimit -f {_FILE_BLOCKS}) 2>/dev/null && ulimit -f {_FILE_BLOCKS}; "
 _RUN_COMMAND = (
-    # A lower limit that is already in force stays: trying to raise it would end this shell.
-    f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
+    f"{_LIMIT_FILES}exec 9<&0 0</dev/null; "
     "echo ready >&9; read -r s <&9 || exit 1; "
     '"$@" 9>&-; s=$?; n=0; '
     "while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 3 ]; do sleep 0.05; n=$((n+1)); done; "
@@ -101,7 +104,7 @@ Only init and this shell are not counted. Processes that end right after the com
 0.15 s to do so. The script uses its standard input for reports, see `Command`, because a POSIX shell cannot name
 descriptors above 9.
 """
-_RUN_SERVER = f'ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec "$@"'
+_RUN_SERVER = f'{_LIMIT_FILES}exec "$@"'
 """Script that runs a server: its standard input is for its messages, so it reports nothing."""
 
 
