@@ -22,9 +22,60 @@ if TYPE_CHECKING:
     from chatops.tui.dialogs.guarded import GuardedDialog
     from chatops.tui.dialogs.trust import TrustScreen
     from chatops.tui.screens.run import OwnRunPresenter
+    from chatops.wiring.workspace import Workspace
 
 SETTLE_S = 0.5
 """Seconds without a key before a dialog may open by itself."""
+
+
+class FolderTrust:
+    """Asks about what the folder brings: settings, tools, servers. Esc leaves it ignored."""
+
+    def __init__(self, screen: Screen[Any], composer: Composer) -> None:
+        self._screen = screen
+        self._composer = composer
+        self._dialog: TrustScreen | None = None
+        """The dialog that was opened last."""
+        self.question: TrustQuestion | None = None
+        """The question that is to be asked once no other dialog is open, and the user does not type."""
+        self._asked_starts: set[str] = set()
+        """Digests of the questions about MCP servers that were asked."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the dialog is open."""
+        return self._dialog in self._screen.app.screen_stack
+
+    def look_for_starts(self, workspace: "Workspace") -> None:
+        """Ask later about servers that need a yes to start, once about each."""
+        starts = workspace.trust.about_starts()
+        if starts is not None and starts.digest not in self._asked_starts:
+            self._asked_starts.add(starts.digest)
+            self.question = self.question or starts
+
+    async def ask_again(self, workspace: "Workspace") -> None:
+        """Ask now, also about what was asked before."""
+        question = await workspace.trust.current()
+        if question.listed:
+            self.ask(question, workspace)
+        else:
+            show_notice(self._screen.app, "This folder brings nothing that needs your trust.")
+
+    def ask(self, question: "TrustQuestion", workspace: "Workspace") -> None:
+        """Open the dialog. What is not answered is not asked again by itself in this process."""
+        from chatops.tui.dialogs.trust import TrustScreen
+
+        def closed(_: None) -> None:
+            if question.is_answerable and not dialog.answered:
+                show_notice(self._screen.app, "Not decided: what you do not trust is ignored. /trust asks.")
+            self._screen.post_message(RefreshNeeded())
+
+        self.question = None
+        if self._screen.is_active:
+            dialog = self._dialog = TrustScreen(
+                question, lambda trusted: workspace.trust.answer(question, trusted=trusted), self._composer
+            )
+            self._screen.app.push_screen(dialog, closed)
 
 
 class DecisionDialogs:
@@ -39,12 +90,7 @@ class DecisionDialogs:
         """The dialog about the session that was opened last."""
         self._seen: LastSeenCall | None = None
         """What the user has seen of this session's calls."""
-        self._trust_dialog: TrustScreen | None = None
-        """The dialog about the folder that was opened last."""
-        self._trust_question: TrustQuestion | None = None
-        """The question about the folder that is to be asked once no other is open; None if there is none."""
-        self._asked_starts: set[str] = set()
-        """Digests of the questions about MCP servers that were asked."""
+        self._trust = FolderTrust(screen, composer)
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
         self._showed_changes = False
@@ -81,7 +127,7 @@ class DecisionDialogs:
     @property
     def any_open(self) -> bool:
         """True if one of the dialogs is open."""
-        return self._open_dialog is not None or self._trust_dialog in self._screen.app.screen_stack
+        return self._open_dialog is not None or self._trust.is_open
 
     @property
     def has_pending(self) -> bool:
@@ -110,17 +156,14 @@ class DecisionDialogs:
         if self._current is None or self._current.follows:
             return  # It opens by itself in the process that owns the session; a follower presses ctrl+g.
         self._announce(snapshot)
-        starts = self._current.workspace.trust.about_starts()
-        if starts is not None and starts.digest not in self._asked_starts:
-            self._asked_starts.add(starts.digest)
-            self._trust_question = self._trust_question or starts
+        self._trust.look_for_starts(self._current.workspace)
         has_new, blocked = self._has_new(snapshot), self._run is not None and self._run.blocked()
-        if blocked or not self._screen.is_active or not (has_new or self._trust_question):
+        if blocked or not self._screen.is_active or not (has_new or self._trust.question):
             return
         if self._composer.idle and has_new:
             self.open()
-        elif self._composer.idle and self._trust_question is not None:
-            self._ask_trust(self._trust_question)
+        elif self._composer.idle and self._trust.question is not None:
+            self._trust.ask(self._trust.question, self._current.workspace)
         elif not self._composer.text and not self._settling:
             self._settling = True
             self._screen.set_timer(SETTLE_S, self._end_settling)
@@ -174,11 +217,12 @@ class DecisionDialogs:
         from chatops.tui.dialogs.contained import ContainedScreen, about_contained
 
         pending = current.session.snapshot().pending
-        # Calls come first, if they are new or the changes were postponed. What was postponed takes turns.
         new = [call for call in pending if call.digest not in self._postponed]
-        has_calls = len(about_contained(new or pending)) < len(new or pending)
-        shows_changes = not has_calls or (not new and bool(about_contained(pending)) and not self._showed_changes)
-        self._showed_changes = shows_changes
+        offered = new or pending
+        changes = about_contained(offered)
+        # Of what is new, calls come first. If all was postponed, calls and changes take turns.
+        is_turn_of_changes = not new and bool(changes) and not self._showed_changes
+        shows_changes = self._showed_changes = len(changes) == len(offered) or is_turn_of_changes
 
         def closed() -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
@@ -233,36 +277,14 @@ class DecisionDialogs:
 
         self._push(ReviewScreen(run.run, wanted, self._composer), closed)
 
-    def _ask_trust(self, question: "TrustQuestion") -> None:
-        """Ask about what the folder brings. Esc leaves it ignored, and it is not asked again in this process."""
-        from chatops.tui.dialogs.trust import TrustScreen
-
-        def closed(_: None) -> None:
-            if question.is_answerable and not dialog.answered:
-                show_notice(self._screen.app, "Not decided: what you do not trust is ignored. /trust asks.")
-            self._screen.post_message(RefreshNeeded())
-
-        self._trust_question = None
-        if self._current is None or not self._screen.is_active:
-            return
-        workspace = self._current.workspace
-        dialog = self._trust_dialog = TrustScreen(
-            question, lambda trusted: workspace.trust.answer(question, trusted=trusted), self._composer
-        )
-        self._screen.app.push_screen(dialog, closed)
-
     def ask_later(self, question: "TrustQuestion | None") -> None:
         """Ask about what the folder brings once no other dialog is open, and the user does not type."""
-        self._trust_question = question
+        self._trust.question = question
 
     async def ask_trust_again(self) -> None:
         """Ask about what the folder brings now."""
         assert self._current is not None
-        question = await self._current.workspace.trust.current()
-        if question.listed:
-            self._ask_trust(question)
-        else:
-            show_notice(self._screen.app, "This folder brings nothing that needs your trust.")
+        await self._trust.ask_again(self._current.workspace)
 
     def feed(self, events: "Sequence[Event]") -> None:
         """Update an open dialog after events of the session."""
