@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from getpass import getpass
 from pathlib import Path
@@ -150,6 +151,11 @@ def pick_model(found: Probe, *, wanted: str | None, view: Screen) -> str:
         raise ChatopsError(f"The endpoint lists {kind}.", advice="Name one yourself: --model ID")
     if len(models) == 1:
         return models[0]
+    return _ask_for_model(models, view)
+
+
+def _ask_for_model(models: Sequence[str], view: Screen) -> str:
+    """Return the model that the user picks. Raises ChatopsError if none is picked."""
     listing = [f"{number:>3}  {name}" for number, name in enumerate(models[:MAX_LISTED], start=1)]
     if len(models) > MAX_LISTED:
         listing.append(f"     and {len(models) - MAX_LISTED} more")

@@ -43,20 +43,9 @@ def run(arguments: Namespace) -> int:
     folder = Path(arguments.folder).expanduser() if arguments.folder is not None else chosen.workspace
     workspace, paths, view = workspace_of(folder), find_paths(os.environ), screen()
     paths.prepare()
-    is_own_tools = workspace == paths.tools.resolve()
     if arguments.revoke:
-        trusted = paths.tools if is_own_tools else workspace
-        was_trusted = revoke_trust(trusted, folder=paths.trust)
-        if was_trusted:
-            _log_answer(chosen, paths, str(trusted), TrustAnswer.REVOKED)
-        view.say(f"Nothing in {workspace} {'is trusted any more' if was_trusted else 'was trusted'}.")
-        return 0
-    loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
-    trust: WorkspaceTrust
-    if is_own_tools:
-        trust = OwnToolsTrust(paths.tools, folder=paths.trust)
-    else:
-        trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)
+        return _revoke(workspace, chosen, paths)
+    trust = _trust_in(workspace, chosen, paths)
     question = trust.question
     if not question.listed:
         view.say(f"{workspace} brings nothing that chatops would use.")
@@ -76,6 +65,27 @@ def run(arguments: Namespace) -> int:
         view.say(sentence)
     view.say("Trusted. It counts from the next message on; chatops trust --revoke takes it back.")
     return 1 if changed else 0
+
+
+def _trust_in(workspace: Path, chosen: Options, paths: Paths) -> WorkspaceTrust:
+    """Return the trust in what a folder brings: in the user's own tools, if it is their folder."""
+    loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
+    if _is_of_own_tools(workspace, paths):
+        return OwnToolsTrust(paths.tools, folder=paths.trust)
+    return WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)
+
+
+def _is_of_own_tools(workspace: Path, paths: Paths) -> bool:
+    return workspace == paths.tools.resolve()
+
+
+def _revoke(workspace: Path, chosen: Options, paths: Paths) -> int:
+    trusted = paths.tools if _is_of_own_tools(workspace, paths) else workspace
+    was_trusted = revoke_trust(trusted, folder=paths.trust)
+    if was_trusted:
+        _log_answer(chosen, paths, str(trusted), TrustAnswer.REVOKED)
+    screen().say(f"Nothing in {workspace} {'is trusted any more' if was_trusted else 'was trusted'}.")
+    return 0
 
 
 def _log_answer(chosen: Options, paths: Paths, folder: str, answer: TrustAnswer, items: Sequence[Item] = ()) -> None:

@@ -90,12 +90,15 @@ async def retry(context: Context, argument: str) -> Replies:
     if not argument:
         nothing = "There is no failed turn to retry. /retry MODEL or /retry ROLE asks your last message again."
         return () if await session.retry() else (Notify(nothing),)
-    workspace = context.workspace
-    models, roles = [row.name for row in workspace.models()], [row.name for row in workspace.roles()]
-    messages = _user_messages(context)
-    if argument not in (*models, *roles):
-        return (Notify(f"There is no model and no role {argument}. /model and /role list them."),)
-    asked = next((message for message in messages if message.by is not Speaker.COMMAND), None)
+    return _ask_again_with(context, argument)
+
+
+def _ask_again_with(context: Context, name: str) -> Replies:
+    """Ask the last message again with a model or a role, in a copy of the session."""
+    models, roles = ([row.name for row in rows] for rows in (context.workspace.models(), context.workspace.roles()))
+    if name not in (*models, *roles):
+        return (Notify(f"There is no model and no role {name}. /model and /role list them."),)
+    asked = next((message for message in _user_messages(context) if message.by is not Speaker.COMMAND), None)
     if asked is None:
         return (Notify("There is no message to ask again yet."),)
 
@@ -105,7 +108,7 @@ async def retry(context: Context, argument: str) -> Replies:
         return (Send(asked.text),)
 
     opened, deleted = _show_copy_before(context, asked)
-    return (opened, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
+    return (opened, Then(choose, name), Notify(_ASKED_AGAIN), deleted)
 
 
 async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
@@ -142,7 +145,12 @@ async def undo(context: Context, argument: str) -> Replies:
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     # What commands of the user did cannot be taken back: by itself, none is chosen while there is another turn.
     last = next((turn for turn in turns if turn.by is not Speaker.COMMAND), turns[0])
-    message, sessions = turns[int(argument)] if argument else last, context.workspace.sessions
+    return await _undo_from(context, turns[int(argument)] if argument else last)
+
+
+async def _undo_from(context: Context, message: UserMessage) -> Replies:
+    """Take back all from a message on, in a copy in which the message is in the field again."""
+    sessions = context.workspace.sessions
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
     opened, deleted = _show_copy_instead(context, lambda: sessions.open(done.session_id))
     # If files are asked about, the dialog says what cannot be taken back.
