@@ -8,7 +8,7 @@ right. What needs attention stays. A part that was left out comes back if there 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.cells import cell_len
@@ -203,20 +203,8 @@ def status_parts(
         parts.append(_Part(f"· level {snapshot.level.word}", gap=" "))
     # The message field's frame names the model too.
     parts.append(_Part(_model(snapshot), early=1 if tokens else 0))
-    if snapshot.questions:
-        parts.append(_Part(f"waits for your answer – {key_of('pending')}", _ATTENTION, stays=True))
-    elif seconds is not None:
-        parts.append(_Part(f"working {spent(seconds)}" if seconds else "working", stays=True))
-        if seconds and tokens:
-            parts.append(_Part(plural(tokens, "token"), gap=" · "))
-        parts.append(_Part("Esc stops", stays=True, gap=", "))
-    if snapshot.context_window is None:
-        parts.append(_Part(f"ctx {count(snapshot.context_used)} tokens", early=1))
-    elif snapshot.context_window:
-        full = min(1.0, snapshot.context_used / snapshot.context_window)
-        meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
-        warns = full >= _NEARLY_FULL
-        parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if warns else "", stays=warns, early=1))
+    parts += _turn_parts(snapshot, seconds=seconds, tokens=tokens)
+    parts += _context_parts(snapshot, bars=bars)
     if spending := _spending(snapshot, running=seconds is not None):
         parts.append(_Part(spending, early=3))
     if snapshot.pending:
@@ -227,10 +215,30 @@ def status_parts(
         parts.append(_Part(f"{len(snapshot.queued)} queued", early=1))
     if sandbox.off:
         # The fact that commands run unsandboxed is always shown. The reason may be left out.
-        parts += [_Part("sandbox off", _ATTENTION, stays=True), _Part(sandbox.text, gap=" ")]
-    else:
-        parts.append(_Part("sandbox on"))
-    return parts
+        return [*parts, _Part("sandbox off", _ATTENTION, stays=True), _Part(sandbox.text, gap=" ")]
+    return [*parts, _Part("sandbox on")]
+
+
+def _turn_parts(snapshot: "Snapshot", *, seconds: int | None, tokens: int) -> Iterator[_Part]:
+    """Yield what the turn does; nothing while none runs."""
+    if snapshot.questions:
+        yield _Part(f"waits for your answer – {key_of('pending')}", _ATTENTION, stays=True)
+    elif seconds is not None:
+        yield _Part(f"working {spent(seconds)}" if seconds else "working", stays=True)
+        if seconds and tokens:
+            yield _Part(plural(tokens, "token"), gap=" · ")
+        yield _Part("Esc stops", stays=True, gap=", ")
+
+
+def _context_parts(snapshot: "Snapshot", *, bars: str) -> Iterator[_Part]:
+    """Yield how full the context is, or how many tokens it has if its size is unknown."""
+    if snapshot.context_window is None:
+        yield _Part(f"ctx {count(snapshot.context_used)} tokens", early=1)
+    elif snapshot.context_window:
+        full = min(1.0, snapshot.context_used / snapshot.context_window)
+        meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
+        warns = full >= _NEARLY_FULL
+        yield _Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if warns else "", stays=warns, early=1)
 
 
 def _spending(snapshot: "Snapshot", *, running: bool) -> str:
