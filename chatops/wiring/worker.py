@@ -30,7 +30,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chatops.domain.decisions import NO_UID
 from chatops.domain.errors import ChatopsError, ConfigError, NotSavedError, SessionHeldError, StoreError
@@ -66,6 +66,25 @@ STOP_TOOLS_AFTER_S = LEASE_S - 10
 """Seconds after which the tools of a turn are stopped if its lease cannot be renewed."""
 
 
+class _Refusal(NamedTuple):
+    """A turn that cannot be driven here."""
+
+    until: float
+    """When it is looked at again, as `time.monotonic` counts."""
+    why: str
+
+
+class _Kind:
+    """A kind of turns that a worker takes: those that are new, or those that go on."""
+
+    def __init__(self, *, new: bool, slots: int) -> None:
+        self.new = new
+        self.slots = slots
+        """A turn of this kind is taken while fewer are driven."""
+        self.may_take = asyncio.Event()
+        """Set when there may be one to take."""
+
+
 class Worker:
     """A worker for the workspaces `folders`, with their folders here, that drives up to `slots` turns at a time."""
 
@@ -78,17 +97,17 @@ class Worker:
         registry: Path | None,
         say: Callable[[str], None],
     ) -> None:
-        self._store, self._folders, self._slots, self._registry = store, folders, slots, registry
+        self._store, self._folders, self._registry = store, folders, registry
         self._say = say
         self._id = secrets.token_hex(8)
         self._driving: dict[SessionId, asyncio.Task[None]] = {}
-        self._refused: dict[SessionId, tuple[float, str]] = {}
-        """Until when a session is not looked at again, as `time.monotonic` counts, and why."""
+        self._refused: dict[SessionId, _Refusal] = {}
         self._continued_at = 0.0
         """When a turn that goes on was taken last, as `time.monotonic` counts."""
         self._leaving = asyncio.Event()
-        self._may_take = {new: asyncio.Event() for new in (False, True)}
-        """Set when there may be something to take that goes on, or that is new."""
+        self._new_turns = _Kind(new=True, slots=slots)
+        # One slot more: somebody who has just decided does not wait for new turns.
+        self._continued_turns = _Kind(new=False, slots=slots + 1)
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT. A second one stops at once what is still driven."""
@@ -97,10 +116,10 @@ class Worker:
         stop_listening = self._store.listen(woken, *(f"{IN_QUEUE}{name}" for name in self._folders))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        take_new = partial(self._take_hints, new=True)
+        take_new = partial(self._take_hints, self._new_turns)
         beside = [asyncio.create_task(self._repeat(work)) for work in (take_new, self._keep_alive)]
         try:
-            await self._repeat(partial(self._take_hints, new=False), says=True)
+            await self._repeat(partial(self._take_hints, self._continued_turns), says=True)
             if self._driving:
                 self._say(f"Leaving {len(self._driving)} turns after the step that runs.")
                 await asyncio.gather(*self._driving.values(), return_exceptions=True)
@@ -119,8 +138,8 @@ class Worker:
         self._wake()
 
     def _wake(self) -> None:
-        for wanted in self._may_take.values():
-            wanted.set()
+        for kind in (self._new_turns, self._continued_turns):
+            kind.may_take.set()
 
     async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]], *, says: bool = False) -> None:
         """Do `work` until this worker leaves, and again after a failure of the store. `says`: report that failure."""
@@ -145,42 +164,41 @@ class Worker:
 
     async def _sign_life(self) -> None:
         now = time.monotonic()
-        self._refused = {id_: (until, why) for id_, (until, why) in self._refused.items() if until > now}
-        refused = {id_: why for id_, (_, why) in self._refused.items()}
-        sign = partial(self._store.sign_of_life, slots=self._slots, workspaces=sorted(self._folders), refused=refused)
+        self._refused = {id_: refusal for id_, refusal in self._refused.items() if refusal.until > now}
+        refused, workspaces = {id_: refusal.why for id_, refusal in self._refused.items()}, sorted(self._folders)
+        sign = partial(self._store.sign_of_life, slots=self._new_turns.slots, workspaces=workspaces, refused=refused)
         await in_thread(sign, self._id)
 
     # Taking
 
-    async def _take_hints(self, *, new: bool) -> None:
-        """Take turns that are `new`, or that go on, while there are free slots. Then wait until there may be more."""
-        self._may_take[new].clear()
+    async def _take_hints(self, kind: _Kind) -> None:
+        """Take turns of a kind while there are free slots. Then wait until there may be more."""
+        kind.may_take.clear()
         looked_at, refused = set[SessionId](), dict(self._refused)
-        while self._has_room(new=new):
+        while self._has_room(kind):
             but = {*self._driving, *self._refused, *looked_at}
-            hint = await in_thread(partial(self._store.next_hint, self._folders, but=but, new=new))
+            hint = await in_thread(partial(self._store.next_hint, self._folders, but=but, new=kind.new))
             if hint is None:
                 break
             looked_at.add(hint.session_id)
-            if new:
+            if kind.new:
                 await asyncio.sleep(self._continued_at + NEW_TURN_DELAY_S - time.monotonic())
             else:
                 self._continued_at = time.monotonic()
-            await self._drive_if_possible(hint, new=new)
+            await self._drive_if_possible(hint, kind)
         if self._refused != refused:
             await self._sign_life()
         if not self._leaving.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._may_take[new].wait(), HINT_LOOK_S)
+                await asyncio.wait_for(kind.may_take.wait(), HINT_LOOK_S)
 
-    def _has_room(self, *, new: bool) -> bool:
-        slots = self._slots if new else self._slots + 1
-        return not self._leaving.is_set() and len(self._driving) < slots
+    def _has_room(self, kind: _Kind) -> bool:
+        return not self._leaving.is_set() and len(self._driving) < kind.slots
 
     def _refuse(self, hint: Hint, why: str) -> None:
-        self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, why)
+        self._refused[hint.session_id] = _Refusal(time.monotonic() + REFUSED_FOR_S, why)
 
-    async def _drive_if_possible(self, hint: Hint, *, new: bool) -> None:
+    async def _drive_if_possible(self, hint: Hint, kind: _Kind) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
         async with AsyncExitStack() as closing:
             try:
@@ -190,7 +208,7 @@ class Worker:
                 if hint.workflow and not why:
                     role = await in_thread(self._role_of, opened, hint)
                     (await check_to_run(opened, opened.workflows().get(hint.workflow), role=role)).or_raise()
-                if not why and self._has_room(new=new):
+                if not why and self._has_room(kind):
                     closing.pop_all()  # the task closes it
                     task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
                     self._driving[hint.session_id] = task
@@ -234,27 +252,10 @@ class Worker:
     # Driving
 
     async def _drive(self, opened: App, hint: Hint) -> None:
-        """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
-        # Seconds until the hint counts again; None if another process has the session, to which the hint is left.
+        """Drive a turn, then close its application and let its hint count again."""
         wait_s: float | None = REFUSED_FOR_S
         try:
-            driven = await self._open_turn(opened, hint)
-            try:
-                if await self._continue_turn(driven):
-                    wait_s = 0.0 if _session_of(driven).taken_over is None else None
-            finally:
-                await driven.aclose()
-        except SessionHeldError:
-            wait_s = None
-        except NotSavedError as error:
-            log.warning("session %s goes on later: %s", hint.session_id, error)
-            wait_s = 0.0
-        except ChatopsError as error:
-            log.warning("session %s: %s", hint.session_id, error)
-            self._refuse(hint, str(error).rstrip("."))
-        except Exception:
-            log.exception("session %s", hint.session_id)
-            self._refuse(hint, "it failed here, see the worker's log")
+            wait_s = await self._drive_turn(opened, hint)
         finally:
             with suppress(StoreError):
                 await opened.aclose()
@@ -262,6 +263,33 @@ class Worker:
                     await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
             del self._driving[hint.session_id]
             self._wake()
+
+    async def _drive_turn(self, opened: App, hint: Hint) -> float | None:
+        """Drive a turn until it waits for a user or is over, and release its session.
+
+        Return the seconds until its hint counts again; None if it is left to another process, which has the session.
+        """
+        try:
+            driven = await self._open_turn(opened, hint)
+            try:
+                has_moved = await self._continue_turn(driven)
+            finally:
+                await driven.aclose()
+            if not has_moved:
+                return REFUSED_FOR_S
+            return 0.0 if _session_of(driven).taken_over is None else None
+        except SessionHeldError:
+            return None
+        except NotSavedError as error:
+            log.warning("session %s goes on later: %s", hint.session_id, error)
+            return 0.0
+        except ChatopsError as error:
+            log.warning("session %s: %s", hint.session_id, error)
+            self._refuse(hint, str(error).rstrip("."))
+        except Exception:
+            log.exception("session %s", hint.session_id)
+            self._refuse(hint, "it failed here, see the worker's log")
+        return REFUSED_FOR_S
 
     async def _open_turn(self, opened: App, hint: Hint) -> Session | WorkflowRun:
         """Open what a hint is at. A run that is asked for is stored with its first step."""
