@@ -234,7 +234,7 @@ class Session(SessionView):
 
     async def let_go(self, why: ConflictError) -> None:
         """Release the session, which is quiet, to whichever process takes it next. `why` is what the user is told."""
-        await self._turns.let_go(by=None, why=why)
+        await self._turns.leave(why)
 
     async def settle(self) -> TurnState | None:
         """Wait until the turn is paused or finished, and return it."""

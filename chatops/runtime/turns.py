@@ -11,7 +11,7 @@ submitted is stored first. If the lease was seized, what runs here stops.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -309,18 +309,16 @@ class Turns:
             await self.runner.catch_up()
         turn_id = await self.next_turn_id(info.id)
         files = await asyncio.to_thread(self._services.attach, info.id, text) if "@" in text else ()
-        grant: Grant | None = self.settings.grant(self._services.rights)
-        contained = self.contain_next or (grant is not None and grant.contain)
-        if contained:
-            contained = await self._contain_or_notify()
-            # `begin` makes it again, as rights may have changed meanwhile.
-            grant = None
+        grant = self.settings.grant(self._services.rights)
+        wants_copy = self.contain_next or grant.contain
+        contained = wants_copy and await self._contain_or_notify()
 
         def make(turn: TurnState) -> TurnStep:
             step = start(turn, text, files=files, contained=contained)
             return replace(step, takes_queued=queued, draft=draft())
 
-        await self.begin(turn_id, self.settings, make, grant=grant)
+        # After that wait `begin` makes the grant again, as rights may have changed meanwhile.
+        await self.begin(turn_id, self.settings, make, grant=None if wants_copy else grant)
         self.contain_next = False
 
     async def start_child(self, info: SessionInfo, make: Callable[..., TurnStep], *, budget: Budget) -> None:
@@ -427,33 +425,43 @@ class Turns:
         return await self.runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
     def _on_loss(self, by: Holder | None) -> None:
-        self.spawn(self.let_go(by))
+        self.spawn(self.lose(by))
 
     async def _hand_over(self, by: Holder) -> None:
         if not self.runner.idle:
             who = f"host {by.host}, pid {by.pid}"
             self._notify(f"Another chatops ({who}) takes this session over when the current step is done.")
         await self.runner.quiesce()
-        await self.let_go(by)
+        await self.lose(by)
 
-    async def let_go(self, by: Holder | None, *, why: ConflictError | None = None) -> None:
-        """Stop what runs here, since the stored session now belongs to the other process.
+    async def lose(self, by: Holder | None) -> None:
+        """Stop what runs here, since the stored session belongs to another process now, which may not be known."""
 
-        With `why`, this process leaves it of its own accord, and `why` is what the user is told; `by` is None then.
-        """
+        async def hand_over() -> ConflictError:
+            # Another process may have asked in the meantime.
+            return _taken_over_error(await self.lease.hand_over() or by if by is not None else None)
+
+        await self._let_go(_taken_over_error(by), hand_over)
+
+    async def leave(self, why: ConflictError) -> None:
+        """Release the session, which is quiet, of its own accord. `why` is what the user is told."""
+
+        async def release() -> ConflictError:
+            await self.lease.release()
+            return why
+
+        await self._let_go(why, release)
+
+    async def _let_go(self, why: ConflictError, pass_on: Callable[[], Awaitable[ConflictError]]) -> None:
+        """Stop what runs here, and pass the lease on, which returns what the user is told."""
         async with self.submitting, self._handover_lock:
             if self.closed:
                 return
             self.closed = True
             await self._store_unsent()
-            await self.runner.give_up(why or _taken_over_error(by))
-            if by is not None:
-                # Another process may have asked in the meantime.
-                by = await self.lease.hand_over() or by
-            elif why is not None:
-                await self.lease.release()
+            await self.runner.give_up(why)
             # Set only now: a UI that sees it starts to follow the session, and must not find the lease free.
-            self.taken_over = error = why or _taken_over_error(by)
+            self.taken_over = error = await pass_on()
             self._notify(str(error), advice=error.advice)
 
     async def aclose(self) -> None:
