@@ -289,20 +289,23 @@ def _current_step_view(
             view = replace(view, detail=phase.detail, refused_attempt=0)
     if answered:
         return replace(view, validations=_passed_checks(spec))
-    iteration, iterations = _iterations(spec, present) if isinstance(phase, RunningStep) else (0, 0)
-    return replace(view, iteration=iteration, iterations=iterations, validations=_validation_checks(spec, present))
+    if isinstance(phase, RunningStep):
+        most = spec.max_iterations if present is None else present.grant.max_rounds
+        view = replace(view, iteration=_iteration_of(present, most=most), iterations=most)
+    return replace(view, validations=_validation_checks(spec, present))
 
 
-def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
-    """Return the current iteration and their maximum. One above the maximum is the closing call."""
+def _iteration_of(turn: TurnState | None, *, most: int) -> int:
+    """Return the current iteration of a step's turn, of at most `most`. One more is the closing call."""
     if turn is None:
-        return 1, spec.max_iterations
-    most = turn.grant.max_rounds
+        # It has not started yet, and begins with the first one.
+        return 1
     phase = turn.phase
     if isinstance(phase, AwaitingModel | CheckingAnswer) and phase.purpose is Purpose.CLOSE:
-        return most + 1, most
-    now = 0 if isinstance(phase, Finished) else 1
-    return min(turn.counters.rounds + now, most), most
+        return most + 1
+    # The counter has the rounds that are over.
+    current = 0 if isinstance(phase, Finished) else 1
+    return min(turn.counters.rounds + current, most)
 
 
 def _validation_checks(spec: StepSpec, turn: TurnState | None) -> tuple[StepCheck, ...]:
