@@ -335,19 +335,27 @@ def with_low_confidence(item: FoundCall) -> FoundCall:
     return item if isinstance(item, UnusableCall) else replace(item, confidence=Confidence.LOW)
 
 
-def call_ends_at(text: str, at: int, *, min_tags: int) -> tuple[bool, int]:
-    """Return True if the closing tag at `at` ends a call and is not text about one, and the index after it.
+@frozen_dataclass(kw_only=False)
+class Closers:
+    """Closing tags in a row, up to `end`."""
 
-    Only closing tags may follow, then another call or the end of the text. Before the end of the text, at least
-    `min_tags` of these tags are required.
+    end: int
+    end_call: bool
+    """True if they end a call, and are not text about one."""
+
+
+def read_closers(text: str, at: int, *, min_tags: int) -> Closers:
+    """Return the closing tags from that at `at` on.
+
+    They end a call if another call follows, or the end of the text and there are at least `min_tags` of them.
     """
     run = _CLOSER_RUN.match(text, at)
     end = run.end() if run else at + 1
-    if end < len(text):
-        tag = _TAG.match(text, end)
-        opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _TAG_WORDS
-        return opens or (text.startswith(_ALL_MARKS, end) and not CLOSER_BEGINS.match(text, end)), end
-    return run is not None and len(CLOSER.findall(run[0])) >= min_tags, end
+    if end == len(text):
+        return Closers(end, run is not None and len(CLOSER.findall(run[0])) >= min_tags)
+    tag = _TAG.match(text, end)
+    opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _TAG_WORDS
+    return Closers(end, opens or (text.startswith(_ALL_MARKS, end) and not CLOSER_BEGINS.match(text, end)))
 
 
 def only_closers_follow(text: str, at: int) -> bool:

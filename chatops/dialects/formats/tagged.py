@@ -26,9 +26,9 @@ from chatops.dialects.formats.base import (
     Opening,
     ParseOutcome,
     UnusableCall,
-    call_ends_at,
     closer_may_come,
     cut_off_block,
+    read_closers,
     skip_space,
     unknown_tool_call,
     with_repair,
@@ -45,6 +45,7 @@ from chatops.dialects.literals import same_json
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
 from chatops.dialects.typed_values import as_type, property_schema, strip_newlines, types_of
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
 """Function from the schema of an argument to its value and repairs. Raises UnreadableValueError."""
@@ -162,6 +163,24 @@ class ArgumentCollector:
             return False
         properties = self.schema.get("properties")
         return not isinstance(properties, dict) or key in properties
+
+
+@frozen_dataclass(kw_only=False)
+class _ValueEnd:
+    """The end of a value, and the index from which to continue: both are the same if its closing tag is missing."""
+
+    end: int
+    after: int
+
+    def raw_value(self, text: str, begin: int) -> str:
+        """Return the value that begins at `begin`, without the line break before the tag that ended it instead."""
+        value = text[begin : self.end]
+        return _BEFORE_A_TAG.sub("", value) if self.lost_tag else value
+
+    @property
+    def lost_tag(self) -> bool:
+        """True if the closing tag is missing."""
+        return self.after == self.end
 
 
 @dataclass(slots=True)
@@ -292,21 +311,15 @@ def _read_parameter(reading: _TaggedCall, opened: re.Match[str]) -> int | None:
     found = _value_end(reading, key, at)
     if found is None:
         return None
-    value_end, after = found
-    raw = text[at:value_end]
-    if after == value_end:
+    if found.lost_tag:
         reading.call.repairs.append(_LOST_PARAMETER_END)
-        raw = _BEFORE_A_TAG.sub("", raw)
     is_text = _IS_TEXT.search(opened["more"] or "")
-    reading.put(key, raw, is_text=is_text[1] == "true" if is_text else None)
-    return after
+    reading.put(key, found.raw_value(text, at), is_text=is_text[1] == "true" if is_text else None)
+    return found.after
 
 
-def _value_end(reading: _TaggedCall, key: str, at: int) -> tuple[int, int] | None:
-    """Return the end of the value at `at` and the index from which to continue, skipping calls quoted in the value.
-
-    Both are the same if its closing tag is missing. Return None if the text ends first.
-    """
+def _value_end(reading: _TaggedCall, key: str, at: int) -> _ValueEnd | None:
+    """Return the end of the value at `at`, skipping calls quoted in it; None if the text ends first."""
     text = reading.text
     depth = 0  # Quoted calls that are open at `at`.
     quotes = False  # True once the value quotes a call: closing tags of calls may then belong to that.
@@ -318,16 +331,17 @@ def _value_end(reading: _TaggedCall, key: str, at: int) -> tuple[int, int] | Non
         elif depth:
             depth -= tag["call_end"] is not None
         elif tag["end"]:
-            return tag.start(), tag.end()
+            return _ValueEnd(tag.start(), tag.end())
         elif tag["parameter"]:
             other = tag["key1"] or tag["key2"] or tag["key3"]
             if other != key and reading.call.is_next(other, text, tag.start()):
-                return tag.start(), tag.start()
+                return _ValueEnd(tag.start(), tag.start())
         elif not quotes:
-            ends, at = call_ends_at(text, tag.start(), min_tags=2)
-            if ends:
-                reading.sure = reading.sure and at < len(text)
-                return tag.start(), tag.start()
+            closers = read_closers(text, tag.start(), min_tags=2)
+            if closers.end_call:
+                reading.sure = reading.sure and closers.end < len(text)
+                return _ValueEnd(tag.start(), tag.start())
+            at = closers.end
     return None
 
 
@@ -397,19 +411,14 @@ class _PairReader:
         found = self._value_end(key, at)
         if found is None:
             return None
-        end, after = found
-        raw = self.text[at:end]
-        if after == end:
+        if found.lost_tag:
             self.call.repairs.append(_LOST_VALUE_END)
-            raw = _BEFORE_A_TAG.sub("", raw)
+        raw = found.raw_value(self.text, at)
         self.call.put(key, lambda schema: as_type(strip_newlines(raw), schema))
-        return after
+        return found.after
 
-    def _value_end(self, key: str, at: int) -> tuple[int, int] | None:
-        """Return the end of the value at `at` and the index from which to continue; None if the text ends first.
-
-        Both are the same if the closing tag of the value is missing.
-        """
+    def _value_end(self, key: str, at: int) -> _ValueEnd | None:
+        """Return the end of the value at `at`; None if the text ends first."""
         depth = 0  # Quoted values that are open at `at`.
         quotes = False  # True once the value quotes a call: closing tags of calls may then belong to that.
         while tag := _INSIDE_A_VALUE.search(self.text, at):
@@ -419,16 +428,17 @@ class _PairReader:
                 depth += 1
             elif tag["end"]:
                 if not depth:
-                    return tag.start(), tag.end()
+                    return _ValueEnd(tag.start(), tag.end())
                 depth -= 1
             elif depth:
                 continue
             elif tag["key"]:
                 if tag["key"] != key and self.call.is_next(tag["key"], self.text, tag.start()):
-                    return tag.start(), tag.start()
+                    return _ValueEnd(tag.start(), tag.start())
             elif not quotes:
-                ends, at = call_ends_at(self.text, tag.start(), min_tags=1)
-                if ends:
-                    self.sure = self.sure and at < len(self.text)
-                    return tag.start(), tag.start()
+                closers = read_closers(self.text, tag.start(), min_tags=1)
+                if closers.end_call:
+                    self.sure = self.sure and closers.end < len(self.text)
+                    return _ValueEnd(tag.start(), tag.start())
+                at = closers.end
         return None
