@@ -12,13 +12,7 @@ import re
 from functools import cache
 
 from chatops.dialects.formats.base import CLOSER, END_OF_TEXT, Early, Opening, only_closers_follow, text_follows
-from chatops.dialects.formats.channels import (
-    ChannelPurpose,
-    read_channel_call,
-    read_header,
-    read_part,
-    read_part_call,
-)
+from chatops.dialects.formats.channels import ChannelPurpose, read_channel_call, read_header, read_part, read_part_call
 from chatops.dialects.parser_state import (
     AnswerMarkup,
     Continuation,

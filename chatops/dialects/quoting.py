@@ -14,23 +14,9 @@ A fence that may hold calls is held back by `HeldFence`, because only what follo
 
 import re
 
-from chatops.dialects.formats.base import (
-    CLOSER,
-    CallBlock,
-    Early,
-    only_closers_follow,
-    skip_space,
-    text_follows,
-)
+from chatops.dialects.formats.base import CLOSER, CallBlock, Early, only_closers_follow, skip_space, text_follows
 from chatops.dialects.formats.unmarked import begins_like_a_call, read_fenced
-from chatops.dialects.literal_text import (
-    MAX_END,
-    QUOTING_ENDS,
-    Fence,
-    may_hold_a_call,
-    open_fence,
-    result_ends,
-)
+from chatops.dialects.literal_text import MAX_END, QUOTING_ENDS, Fence, may_hold_a_call, open_fence, result_ends
 from chatops.dialects.parser_state import (
     ANYTHING,
     Continuation,

@@ -272,13 +272,7 @@ def _log_unstarted(draft: StepDraft, call: ToolCall, status: Permitted | Recheck
 
 
 def log_verdict(
-    draft: StepDraft,
-    call: ToolCall,
-    verdict: Verdict,
-    why: str,
-    *,
-    facts: CallFacts | None,
-    bound: str = "",
+    draft: StepDraft, call: ToolCall, verdict: Verdict, why: str, *, facts: CallFacts | None, bound: str = ""
 ) -> None:
     """Add a verdict to the decision log. An approved call that starts has none: the ask and the decision are there."""
     phase = open_round(draft)

@@ -167,12 +167,7 @@ _Claims = Mapping[str, Sequence[_Claim]]
 
 
 def _latest_states(
-    validation: Validation,
-    contract: StepContract,
-    messages: Iterable[Message],
-    grant: Grant,
-    *,
-    claims: _Claims | None,
+    validation: Validation, contract: StepContract, messages: Iterable[Message], grant: Grant, *, claims: _Claims | None
 ) -> dict[_SubjectKey, ValidationState]:
     """Return the present state of a validation for each subject seen.
 

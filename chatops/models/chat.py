@@ -40,15 +40,7 @@ from chatops.models.retry import (
 from chatops.models.statuses import endpoint_of, status_failure
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.tool_delivery import DeliveryChoice, InField, InPrompt, ToolDelivery, Withheld
-from chatops.models.wire import (
-    IMAGES,
-    IN_CONTENT,
-    REASONING,
-    ReadFile,
-    ReasoningReplay,
-    ReplayScope,
-    scope_of,
-)
+from chatops.models.wire import IMAGES, IN_CONTENT, REASONING, ReadFile, ReasoningReplay, ReplayScope, scope_of
 from chatops.policy.registry import ModelSpec
 
 if TYPE_CHECKING:

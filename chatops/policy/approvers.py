@@ -26,12 +26,7 @@ def approvers_phrase(needed: Sequence[str]) -> str:
 
 
 def why_cannot_approve(
-    needed: Sequence[str],
-    by: Principal,
-    *,
-    requester: str,
-    level: AccessLevel | None,
-    groups: Collection[str] | None,
+    needed: Sequence[str], by: Principal, *, requester: str, level: AccessLevel | None, groups: Collection[str] | None
 ) -> str:
     """Return why `by` cannot approve a call whose approvers are `needed`, as a clause; empty if it can.
 

@@ -164,12 +164,7 @@ class Grant:
         return self.judge(tool, CallFacts(arguments="{}"), remembered=remembered, workspace_read=workspace_read)
 
     def judge(
-        self,
-        tool: str,
-        facts: CallFacts,
-        *,
-        remembered: Sequence[RememberedRule] = (),
-        workspace_read: bool = False,
+        self, tool: str, facts: CallFacts, *, remembered: Sequence[RememberedRule] = (), workspace_read: bool = False
     ) -> Judgement:
         """Return the strictest verdict over all layers, or ALLOW if it is an *ask* that a rule of the user answers.
 

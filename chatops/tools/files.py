@@ -31,14 +31,7 @@ from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.mount_points import MOUNTED, is_mount_point
 from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
-from chatops.toolkit.confine import (
-    locate,
-    opened_file,
-    opened_folder,
-    with_place,
-    with_problem,
-    with_solvable_problem,
-)
+from chatops.toolkit.confine import locate, opened_file, opened_folder, with_place, with_problem, with_solvable_problem
 from chatops.toolkit.output import is_binary, visible
 from chatops.tools.function import file_result, tool
 from chatops.tools.hints import locate_existing, near_passage, near_paths

@@ -33,13 +33,7 @@ from chatops.dialects.formats.base import (
     unknown_tool_call,
     with_repair,
 )
-from chatops.dialects.formats.json_objects import (
-    ARGUMENT_KEYS,
-    broken_block,
-    closed_block,
-    read_arguments,
-    read_named,
-)
+from chatops.dialects.formats.json_objects import ARGUMENT_KEYS, broken_block, closed_block, read_arguments, read_named
 from chatops.dialects.json_reader import read_whole, unwrap
 from chatops.dialects.literals import same_json
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
