@@ -181,6 +181,7 @@ def settle_call(
     draft.set_status(index, settled)
     delegation.count_child(draft, facts, result)
     if result.facts.skill is not None and result.outcome is Outcome.SUCCESS:
+        # From the skill that was read on, the turn has no more than what it permits.
         draft.set_grant(draft.state.grant.narrowed(skill_layer(result.facts.skill)))
     draft.events.append(
         ToolFinished(

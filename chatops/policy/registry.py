@@ -1,7 +1,11 @@
 """The registry as values: the content of `model_registry.json`, parsed and checked.
 
 Each class with a `__pydantic_config__` is an object of the file. Its fields are the keys of that object, and their
-docstrings are the reference of the registry in the documentation. `spelled.py` says how a file spells the values.
+docstrings are the reference of the registry in the documentation. An unknown key is an error in a `STRICT` object and a
+warning in a `LENIENT` one, whose `rights_keys` are those that would widen rights if misspelled. `spelled.py` says how a
+file spells the values: `Spelled(form, meaning)`.
+
+`Registry`, at the end, is a whole file: what the sections mean, without their keys.
 """
 
 import json
@@ -407,6 +411,7 @@ def _read_credentials(given: Mapping[str, CredentialSection]) -> tuple[Credentia
             raise ValueError(f"{name!r} is not a valid credential: {problem}")
     if len({section.env for section in given.values()}) < len(given):
         raise ValueError("two credentials have the same variable")
+    # Commands send their requests without TLS to the proxy, so that no port means 80.
     if len({name.lower().removesuffix(":80") for name in given}) < len(given):
         raise ValueError("two credentials have the same address")
     return tuple(

@@ -32,6 +32,10 @@ _STEERING_VARIABLE = re.compile(
     r"|\w*EDITOR|PAGER|HOME|\w*_PROXY|\w*_proxy|JAVA_TOOL_OPTIONS"
 )
 """Variables that decide which programs run, or what they load."""
+_REDEFINING = ("alias", "function", "enable", "hash")
+"""Commands that give the name of a program another meaning."""
+_SETTING_VARIABLES = ("export", "declare", "typeset", "readonly", "env", "sudo", "doas", "time")
+"""Commands whose arguments may be `NAME=value`."""
 
 
 class Danger(StrEnum):
@@ -177,15 +181,16 @@ class _Collector:
         for word in words[1:]:
             self._collect_argument(word, at=at)
         self._collect_files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
-        verb_span = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
+        # The name and the word after it, such as `git push`, unless that is known only when it runs.
+        verb_span = at or (words[0].span[0], words[1 if len(argv) > 1 else 0].span[1])
         self._collect_network(name, argv, span=verb_span if name in programs.PACKAGE_MANAGERS else name_span)
         if name == "git":
             self._collect_git(argv, span=verb_span)
         if name in programs.PRIVILEGED:
             self._warn(Danger.PRIVILEGED, name, name_span)
-        if name in ("alias", "function", "enable", "hash"):
+        if name in _REDEFINING:
             self._warn(Danger.REDEFINES, name, name_span)
-        if name in ("export", "declare", "typeset", "readonly", "env", "sudo", "doas", "time"):
+        if name in _SETTING_VARIABLES:
             for variable in (word.partition("=")[0] for word in argv[1:]):
                 if _STEERING_VARIABLE.fullmatch(variable):
                     self._warn(Danger.STEERS, variable, name_span)
@@ -264,17 +269,18 @@ class _Collector:
     def _collect_network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
         if name in programs.FETCHES or name in programs.REACHES_OUT:
             web = _web_hosts(argv)
-            targets = list(web)
+            targets = web
             operands = programs.operands_of(
                 argv, programs.NETWORK_VALUED | programs.OUTPUT_FLAGS.get(name, frozenset())
             )
             if name in programs.HOST_FIRST:
                 targets = [word.rpartition("@")[2] for word in operands[:1]]
             elif name in ("scp", "rsync", "sftp"):
-                targets += [remote[1] for word in operands if (remote := _REMOTE_PATH.fullmatch(word))]
+                targets = [*web, *(remote[1] for word in operands if (remote := _REMOTE_PATH.fullmatch(word)))]
                 if name == "rsync" and not targets:
                     return
-            elif name in programs.FETCHES and not targets:
+            elif name in programs.FETCHES and not web:
+                # A host without a scheme, as in `curl example.org/page`.
                 targets = web = [word.partition("/")[0] for word in operands[:1] if "." in word]
             self._need(NeedKind.NETWORK, name, hosts=web if name in programs.FETCHES else ())
             for target in targets:
