@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp import types
 from mcp.client._transport import TransportStreams
 from mcp.shared._stream_protocols import ReadStream
@@ -52,49 +53,14 @@ class Lost(asyncio.Event):
 @asynccontextmanager
 async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) -> AsyncIterator[TransportStreams]:
     """Yield the streams of a started server. `lost` is set when it will send nothing more."""
+    # The SDK reads from `incoming` what is put into `received`, and puts into `outgoing` what `to_send` gives.
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
-    # The SDK gets `incoming` and `outgoing`; `received` and `to_send` are the other ends of these streams.
     reading, writing = process.stdout, process.stdin
     assert reading is not None and writing is not None
-
-    async def read() -> None:
-        unreadable = 0
-        async with received:
-            while unreadable <= MAX_UNREADABLE:
-                if not (line := await _read_line(reading, lost)):
-                    break
-                try:
-                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    unreadable += 1 if line.strip() else 0
-                    if (answer := _unreadable_answer(line)) is None:
-                        continue
-                    message = answer
-                try:
-                    await received.send(SessionMessage(message))
-                except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    break
-            if unreadable > MAX_UNREADABLE:
-                lost.reason = f"it sent more than {MAX_UNREADABLE} lines that are no messages"
-            lost.set()
-        # A server that cannot write would not notice that its input was closed.
-        await _drain(reading)
-
-    async def write() -> None:
-        async with to_send:
-            try:
-                async for message in to_send:
-                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    writing.write(text.encode("utf-8", "replace") + b"\n")
-                    await writing.drain()
-            except OSError:
-                lost.set()
-                await received.aclose()
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(read)
-        tasks.start_soon(write)
+        tasks.start_soon(_receive, reading, received, lost)
+        tasks.start_soon(_send, to_send, writing, received, lost)
         try:
             yield incoming, outgoing
         finally:
@@ -102,6 +68,51 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
             incoming.close()
             outgoing.close()
             tasks.cancel_scope.cancel()
+
+
+async def _receive(
+    reading: asyncio.StreamReader, received: ObjectSendStream[SessionMessage | Exception], lost: Lost
+) -> None:
+    """Pass the server's messages on until it ends, or sends what cannot be read."""
+    unreadable = 0
+    async with received:
+        while unreadable <= MAX_UNREADABLE:
+            if not (line := await _read_line(reading, lost)):
+                break
+            try:
+                message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                unreadable += 1 if line.strip() else 0
+                if (answer := _unreadable_answer(line)) is None:
+                    continue
+                message = answer
+            try:
+                await received.send(SessionMessage(message))
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                break
+        if unreadable > MAX_UNREADABLE:
+            lost.reason = f"it sent more than {MAX_UNREADABLE} lines that are no messages"
+        lost.set()
+    # A server that cannot write would not notice that its input was closed.
+    await _drain(reading)
+
+
+async def _send(
+    to_send: ObjectReceiveStream[SessionMessage],
+    writing: asyncio.StreamWriter,
+    received: ObjectSendStream[SessionMessage | Exception],
+    lost: Lost,
+) -> None:
+    """Write messages to the server. If it takes none any more, `received` is closed too."""
+    async with to_send:
+        try:
+            async for message in to_send:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                writing.write(text.encode("utf-8", "replace") + b"\n")
+                await writing.drain()
+        except OSError:
+            lost.set()
+            await received.aclose()
 
 
 async def _read_line(stream: asyncio.StreamReader, lost: Lost) -> bytes:
