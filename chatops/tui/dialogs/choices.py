@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual import on
-from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
@@ -16,7 +15,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import clauses, cut, excerpt, plural
 from chatops.engine.workflow.view import RunView, StepView
 from chatops.runtime.session import owned
-from chatops.tui.dialogs.modal import Legend
+from chatops.tui.dialogs.modal import Legend, Title
 from chatops.tui.dialogs.picker import Choice, Picker, columns, table
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyHint
@@ -206,7 +205,7 @@ class ModelPicker(Picker):
 
     def on_mount(self) -> None:
         """Start asking the servers. The base class fills the list."""
-        self._set_title("Model   (asking the servers …)")
+        self.query_one(Title).show("Model", "asking the servers …")
         self.run_worker(self._ask(), group="servers")
 
     async def _ask(self) -> None:
@@ -215,7 +214,7 @@ class ModelPicker(Picker):
         except ChatopsError as error:
             self.show_text(error.full)
         if self.is_attached:
-            self._set_title("Model")
+            self.query_one(Title).show("Model")
             self.refill()
             self.on_resize()
 
@@ -224,9 +223,6 @@ class ModelPicker(Picker):
         if (choice := self.highlighted_choice) is not None and choice.key != UNFOLD:
             self.only_here = True
             self.choose(choice.key)
-
-    def _set_title(self, title: str) -> None:
-        self.query_one("#picker-title", Static).update(Content(title))
 
     def _show(self, rows: Sequence[ModelRow]) -> None:
         self.choices = (_BY_ROLE, *(_model_choice(row, current=self._model_in_force) for row in rows))

@@ -6,9 +6,12 @@ from itertools import pairwise
 from textual import events
 from textual.await_complete import AwaitComplete
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen, ScreenResultType
+from textual.widget import Widget
 from textual.widgets import Static
 
+from chatops.domain.sanitize import sanitize
 from chatops.tui.keys import KeyHint, KeyLegend
 from chatops.tui.textual_internals import ErrorBoundary, LateClickHook
 
@@ -87,6 +90,26 @@ class Page(Modal[str]):
         """Close the page for a paste, which goes to the message field."""
         event.stop()
         self.dismiss(event.text)
+
+
+class Title(Static):
+    """The title of a window, in bold, and what stands beside it: on its frame, or on a line of a window without one."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+
+    def on_mount(self) -> None:
+        """Show the title, now that there is a frame."""
+        self.show(self._title)
+
+    def show(self, title: str, beside: str = "") -> None:
+        """Show a title."""
+        named = Content.styled(sanitize(title, newlines=False), "bold")
+        more = Content.styled(beside, "not bold $text-muted")
+        self.update(Content("   ").join(part for part in (named, more) if part))
+        if isinstance(self.parent, Widget):
+            self.parent.border_title, self.parent.border_subtitle = named, more
 
 
 class Legend(Static):

@@ -19,7 +19,7 @@ from textual.widgets.option_list import Option
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import cut
-from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal, Title
 from chatops.tui.keys import BACK, KeyHint, key_label
 from chatops.tui.text_fields import LineField
 
@@ -28,7 +28,7 @@ MAX_SHOWN = 200
 
 _PREVIEW_LINES = 4
 """Lines of a preview at most; also in dialogs.tcss."""
-_LINES_AROUND = 14
+_LINES_AROUND = 13
 """Lines of the dialog outside its list, plus one for notices."""
 _MIN_WIDTH, _MAX_WIDTH = 80, 110
 """Cells of the window: at least a usual terminal, so that none shows parts of words beside it."""
@@ -120,7 +120,7 @@ class Picker(Modal[str | None]):
     def compose(self) -> ComposeResult:
         """Yield title, filter, list, preview and keys."""
         with Vertical(id="picker"):
-            yield Static(Content(self._title), id="picker-title")
+            yield Title(self._title)
             yield _Filter(placeholder="type to filter", id="picker-filter", compact=True)
             yield OptionList(id="picker-list", compact=True, markup=False)
             yield Static("", id="picker-preview", markup=False)
@@ -157,7 +157,8 @@ class Picker(Modal[str | None]):
         """Limit the list's height, so that preview and keys stay on screen. The window is as wide as its texts."""
         tall, lines, preview = self.size.height >= TALL, self.preview_lines, self.query_one("#picker-preview")
         room = self.size.height - _LINES_AROUND - max(0, lines - _PREVIEW_LINES)
-        self.query_one(OptionList).styles.max_height = min(12, room) if tall else None
+        options = self.query_one(OptionList)
+        options.styles.min_height, options.styles.max_height = None, min(12, room) if tall else None
         preview.styles.height = preview.styles.max_height = lines if tall and lines else None
         choices = (*self.choices, *self._unfiltered)
         texts = [line for choice in choices for line in (choice.text, *choice.preview.split("\n"))]
@@ -166,7 +167,9 @@ class Picker(Modal[str | None]):
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:
-        """Show the matching choices."""
+        """Show the matching choices. The window keeps its size while one types."""
+        options = self.query_one(OptionList)
+        options.styles.min_height = options.size.height
         self._fill(event.value.strip())
 
     @on(_Filter.RowKey)

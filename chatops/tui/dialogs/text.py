@@ -17,7 +17,7 @@ from textual.widgets import Static
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
-from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
+from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page, Title
 from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.notice import copy
 from chatops.tui.text_fields import LineField
@@ -27,7 +27,7 @@ _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
 """The start of a line, with the sign of an item in a list."""
 _COLUMN_GAP = re.compile(r"\S {2,}(?=\S)")
 """The gap before the next column of a table."""
-_LINES_AROUND = 6
+_LINES_AROUND = 5
 """Lines of the window outside its text."""
 _CELLS_BESIDE = 6
 """Cells of the window beside its text: the frame and the scrollbar."""
@@ -115,7 +115,7 @@ class TextScreen(Page):
     def compose(self) -> ComposeResult:
         """Yield title, search field, text and keys."""
         with Vertical(id="text"):
-            yield Static("", id="text-title")
+            yield Title(self._title)
             yield LineField(placeholder="search", id="text-search", compact=True)
             if self._shares:
                 yield Static("", id="text-shares")
@@ -159,9 +159,7 @@ class TextScreen(Page):
             return
         body = self.query_one("#text-body", VerticalScroll)
         rest = int(body.max_scroll_y - body.scroll_y)
-        title = Content.styled(sanitize(self._title, newlines=False), "bold")
-        more = Content.styled(f"   ↓ {plural(rest, 'more line')}" if rest > 0 else "", "not bold $text-muted")
-        self.query_one("#text-title", Static).update(title + more)
+        self.query_one(Title).show(self._title, f"↓ {plural(rest, 'more line')}" if rest > 0 else "")
 
     @on(LineField.Changed)
     def search(self, event: LineField.Changed) -> None:

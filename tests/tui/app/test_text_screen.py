@@ -156,3 +156,12 @@ async def test_the_rows_of_changes_are_made_and_counted_before_the_page_opens() 
         assert not made.called and "Title: 3 files, +120 −0" in running.text
         await running.press("G")
         assert "line 39" in running.text
+
+
+async def test_a_list_keeps_its_size_while_it_is_filtered() -> None:
+    async with stage(size=(100, 30)) as running:
+        await running.press("ctrl+p")
+        size = running.app.screen.query_one("#picker").region
+        await running.type_fast(*"zzz")
+        assert "No such command." in running.text
+        assert running.app.screen.query_one("#picker").region == size
