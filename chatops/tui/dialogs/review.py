@@ -19,7 +19,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
-from chatops.tui.workflow import attempts_text
+from chatops.tui.step_text import attempts_text
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun

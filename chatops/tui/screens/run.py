@@ -15,7 +15,8 @@ from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinis
 from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.keys import key_of
 from chatops.tui.screens.screen_messages import RefreshNeeded
-from chatops.tui.workflow import WorkflowPanel, step_text
+from chatops.tui.step_text import step_text
+from chatops.tui.workflow import WorkflowPanel
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event

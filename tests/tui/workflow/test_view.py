@@ -7,7 +7,8 @@ from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView,
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.screens.run import StepClock
 from chatops.tui.status import count
-from chatops.tui.workflow import PanelLine, above, beside, clock, folded_line, step_text
+from chatops.tui.step_text import step_text
+from chatops.tui.workflow import PanelLine, above, beside, clock, folded_line
 from chatops.wiring.rows import RunRow, WorkflowRow, workflow_list
 from tests.support.runs import RUN, Played, flow, step
 
