@@ -13,9 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.mcp.conftest import entry, tool
 from tests.support.command_line import CommandLine, Ran, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.postgres import Server, find_programs, server
+from tests.support.processes import family
 from tests.support.waiting import PATIENCE
 from tests.support.workflows import answer, step
 
@@ -341,6 +343,22 @@ def test_a_worker_that_is_killed_between_the_steps_of_a_run_repeats_no_effect(
             wait_until(lambda: session not in rows(chatops), "the run is over")
     assert (folder / "count.txt").read_text() == "x\n"
     assert "said" in chatops("workflow", "show", session).out
+
+
+def test_a_worker_keeps_no_server_of_a_run_that_it_refuses(
+    chatops: CommandLine, database: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repo"
+    option, file = installed(folder, "http://127.0.0.1:9/v1", step("make", tools=["h__missing"]))
+    contents = json.loads(Path(file).read_text()) | {"mcp_servers": {"h": entry()}}
+    contents["roles"]["coder"]["tools"] = ["h__*"]
+    Path(file).write_text(json.dumps(contents))
+    (folder / "tools.json").write_text(json.dumps([tool("echo")]))
+    session = chatops("workflow", "run", "flow", "go", "--queue", "repo").out.strip()
+    with worker(folder, option, file) as refusing:
+        wait_until(lambda: "h__missing" in rows(chatops)[session]["why"], "the run is refused")
+        assert list(folder.glob("started.*")), "it was started, as only it knows its tools"
+        assert [one.pid for one in family(refusing.pid, mark="in no environment")] == [refusing.pid]
 
 
 def test_a_run_that_workers_have_is_cancelled_and_one_that_none_can_take_says_why(
