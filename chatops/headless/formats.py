@@ -36,7 +36,7 @@ from chatops.engine.replay import replay_turn
 from chatops.engine.state import TurnState
 from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.engine.workflow.progress import opening_events
-from chatops.engine.workflow.state import RunFinished, WorkflowState
+from chatops.engine.workflow.state import ReviewReason, RunFinished, WorkflowState
 from chatops.headless.event_tree import EventLine, Tree
 from chatops.headless.json_values import dumps
 from chatops.headless.report import RunReport, TurnReport, as_json
@@ -216,7 +216,8 @@ class ProgressPrinter:
             case StepFinished(result=result, detail=detail):
                 self._say_of_step(result.value + (f": {short_line(detail)}" if detail else ""))
             case ReviewRequested(reason=reason):
-                self._say_of_step(f"needs your review ({reason})")
+                unanswered = reason == ReviewReason.UNANSWERED
+                self._say_of_step("failed: no model answered" if unanswered else f"needs your review ({reason})")
             case WorkflowFinished(result=result):
                 self._screen.say(f"workflow {result}, {tokens(self._spent)}")
             case ToolFinished(tool=tool, facts=ResultFacts(problems=problems)) if problems:

@@ -424,4 +424,4 @@ def _review_sentence(step: str, target: AwaitingReview) -> str:
         case ReviewReason.STOPPED:
             return f"Paused: step {step} was stopped."
         case ReviewReason.UNANSWERED:
-            return f"Paused: no model answered for step {step}: {short_line(target.detail)}"
+            return f"Failed: no model answered for step {step}: {short_line(target.detail)}"

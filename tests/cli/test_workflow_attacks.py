@@ -241,6 +241,8 @@ def test_a_server_that_cannot_be_asked_costs_no_attempt_and_the_run_goes_on_wher
     assert (ran.json["review"]["reason"], ran.json["steps"][0]["attempts"]) == ("unanswered", 1)
     run = ran.json["session_id"]
     assert f"chatops resume {run}" in ran.err
+    assert "step 1/2 a: failed: no model answered\n" in ran.err
+    assert "Failed: no model answered for step a: " in at.chatops("workflow", "show", run).err
     again = at.resume(run)
     assert (again.code, again.json["error"]["reason"]) == (1, reason)
     ended = at.resume(run)
