@@ -17,7 +17,7 @@ from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
 from chatops.headless.screen import screen, when
 from chatops.runtime.call_facts import asked_by
-from chatops.runtime.descriptions import stored_way_to_continue
+from chatops.runtime.descriptions import decision_word, stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
@@ -157,20 +157,10 @@ def _decide_as_shown(arguments: Namespace, decision: Decision) -> int:
             return _say_decided_before(calls, queued)
         then = calls.continue_session(queued)
     view = screen()
-    word = _decision_word(decision, outcome_unknown=queued.pending.outcome_unknown)
+    word = decision_word(decision, outcome_unknown=queued.pending.outcome_unknown).capitalize()
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(then)
     return 0
-
-
-def _decision_word(decision: Decision, *, outcome_unknown: bool) -> str:
-    match decision:
-        case Rejected():
-            return "Left unknown" if outcome_unknown else "Denied"
-        case MarkedDone():
-            return "Marked as done"
-        case _:
-            return "To be run again" if outcome_unknown else "Approved"
 
 
 async def _decide_with_edit(opened: App, call: CallId, arguments: str) -> int:

@@ -85,9 +85,13 @@ def describe_time(at: float) -> str:
     return f"{day}{when:%H:%M:%S}"
 
 
-def decision_word(decision: Recorded) -> str:
-    """Return the decision as one word or two, such as "approved"."""
+def decision_word(decision: Recorded, *, outcome_unknown: bool = False) -> str:
+    """Return the decision on a call, which may have an unknown outcome, as a few words such as "approved"."""
     match decision:
+        case Approved() if outcome_unknown:
+            return "to be run again"
+        case Rejected() if outcome_unknown:
+            return "left unknown"
         case Approved(extra=extra):
             return "approved" if extra == NARROWEST else f"approved with {describe_extra(extra)}"
         case Edited():

@@ -19,6 +19,7 @@ from chatops.domain.decisions import Approved, Decision
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
+from chatops.runtime.descriptions import decision_word
 from chatops.store.base import DecisionRow
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.approval_frame import describe, fact_rows, title
@@ -200,7 +201,8 @@ class AllPendingScreen(CallsDialog):
         """Post a decision on exactly what was shown."""
         call = replace(self._known[asked.call.id], pending=asked)
         if then := await self._source.decide(call, decision):
-            self._continuations[call.session_id] = self.note = f"Stored: {title(asked)}. {then}"
+            word = decision_word(decision, outcome_unknown=asked.outcome_unknown).capitalize()
+            self._continuations[call.session_id] = self.note = f"{word}: {title(asked)}. {then}"
         return bool(then)
 
     async def decision_on(self, asked: PendingCall) -> DecisionRow | None:

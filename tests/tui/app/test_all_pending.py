@@ -110,7 +110,8 @@ async def test_calls_are_decided_one_after_the_other_without_opening_their_sessi
         await running.press(key)
         assert decided(running) == [("digest-1", decision)]
         assert is_open(running) and "echo 2" in running.text
-        assert "Stored: Shell echo 1. No process has the session open. To continue it: chatops" in words(running)
+        word = "Approved" if key == "a" else "Denied"
+        assert f"{word}: Shell echo 1. No process has the session open. To continue it: chatops" in words(running)
         await running.press(key)
         assert decided(running) == [("digest-1", decision), ("digest-2", decision)]
         assert not is_open(running) and words(running).count("To continue it: chatops resume X") == 2
