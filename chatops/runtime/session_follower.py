@@ -1,8 +1,9 @@
 """Read-only view of a session whose lease another process holds.
 
 It never changes the session. It can post decisions, which the owner takes, and request the lease. The owner grants a
-request, or a later request of a third process voids it. If the owner has not handed over after ANSWER_S seconds, as a
-tool runs there or it hangs, the user may seize the lease. Calls that were running there then have an unknown outcome.
+request, or a later request of a third process voids it. If the owner has not handed over after ANSWER_S seconds, as the
+model replies or a tool runs there, or it hangs, the user may seize the lease. Calls that were running there then have
+an unknown outcome.
 """
 
 import asyncio

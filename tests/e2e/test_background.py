@@ -48,6 +48,28 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
     assert installation.count == 1
 
 
+def test_f2_says_what_has_to_end_before_the_session_is_handed_over(installation: Installation) -> None:
+    replied = threading.Event()
+    waits = call("shell_exec", command="until test -e go; do sleep 0.05; done")
+    with FakeOpenAI([calls(waits, wait=Wait(event=replied)), says(DONE)]) as server:
+        installation.use(registry(server.url))
+        job = installation.run("--role", "coder", "-p", "wait", "--background").out.strip()
+        with installation.open("-r", job) as first, installation.open("-r", job) as second:
+            first.wait_for("In the background")
+            second.wait_for("In the background")
+            first.press("f2")
+            first.wait_for("hands over when the model has replied. F2 takes over now, and the model is asked again.")
+            replied.set()
+            first.decide("a")
+            second.wait_for(re.compile(r"0\.05; done +running"))
+            second.press("f2")
+            second.wait_for("hands over when its tool has ended. F2 takes over now; the outcome is then unknown.")
+            (installation.workspace / "go").touch()
+            second.wait_for(DONE)
+    assert server.violations == []
+    assert len(server.requests) == 2
+
+
 def test_esc_during_the_handover_stops_the_turn(installation: Installation) -> None:
     with installation.chat(lambda _: says("Never.", wait=Wait(event=threading.Event()))) as (_, terminal):
         terminal.say("write it down")

@@ -11,6 +11,8 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
+from chatops.engine.state import AwaitingModel
+from chatops.engine.view import runs_tools
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.session_follower import LeaseRequestState, SessionFollower
@@ -100,11 +102,12 @@ def _owner_line(reader: SessionFollower) -> BannerText:
         case LeaseRequestState.REQUESTED:
             return f"Asked {who} to hand over …", "quiet"
         case LeaseRequestState.OVERDUE:
-            return (
-                f"{who} has not handed over yet: a tool runs there, or it hangs. {key_of('take-over')} takes "
-                "over now; the outcome of a tool that runs there is then unknown.",
-                "waiting",
-            )
+            now = f"{key_of('take-over')} takes over now"
+            if reader.state is not None and isinstance(reader.state.phase, AwaitingModel):
+                return f"{who} hands over when the model has replied. {now}, and the model is asked again.", "waiting"
+            if reader.state is not None and runs_tools(reader.state):
+                return f"{who} hands over when its tool has ended. {now}; the outcome is then unknown.", "waiting"
+            return f"{who} has not handed over yet, and may hang. {now}.", "waiting"
         case _:
             return "Opening the session here …", "quiet"
 
