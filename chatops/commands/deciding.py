@@ -89,7 +89,7 @@ def show(arguments: Namespace) -> int:
     if queued.decided is not None:
         view.say(f"Already decided: {state_in_words(queued)}. Then: {then}")
     else:
-        view.say("Decide with: " + "\nor: ".join(_ways_to_decide(queued.pending)))
+        view.say("\n  ".join(["To decide:", *_ways_to_decide(queued.pending)]))
     return 0
 
 

@@ -27,7 +27,7 @@ from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, short_line
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
-from chatops.headless.screen import screen, when
+from chatops.headless.screen import at_words, screen, when
 from chatops.runtime.descriptions import call_line
 from chatops.runtime.session import Session
 from chatops.sandbox.process import clean_environment
@@ -110,7 +110,7 @@ def _show(arguments: Namespace) -> int:
         "Folder": job.folder,
         "Started": when(job.row.created_at),
     }
-    view.answer("\n".join(f"{name + ':':<9} {value}" for name, value in facts.items()))
+    view.answer(at_words("\n".join(f"{name + ':':<9} {value}" for name, value in facts.items()), view.out))
     view.say(_advice(job))
     return 0
 
@@ -119,7 +119,7 @@ def _advice(job: Job) -> str:
     """Return what a user can do with a job now."""
     match job.state:
         case JobState.WAITING:
-            return next_steps(job.pending, then="the job continues by itself")
+            return at_words(next_steps(job.pending, then="the job continues by itself"), screen().err)
         case JobState.RUNNING:
             return f"To wait for it: chatops jobs wait {job.id}\nTo stop it: chatops jobs cancel {job.id}"
         case JobState.NOT_STARTED | JobState.INTERRUPTED:

@@ -10,8 +10,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, TextIO
 from unicodedata import combining, east_asian_width
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -35,6 +36,8 @@ _PROGRESS_LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
 """The line of progress on each stream, for the same reason."""
 _CONTINUATION = "    » "
 """Begins the further lines of a terminal that one line takes."""
+_FURTHER = "    "
+"""Begins the further lines of a table's row."""
 _GAP = re.compile(r"\S {2,}(?=\S)")
 """The gap before the next column."""
 _FRAME_S, _CALM_FRAME_S = 0.1, 1.0
@@ -126,15 +129,21 @@ def _columns(stream: TextIO) -> int:
         return 79
 
 
-def _wrap_line(line: str, width: int) -> Iterator[str]:
-    """Yield the lines of the terminal that a line takes."""
+def _wrap_line(line: str, width: int, *, further: str = _CONTINUATION) -> Iterator[str]:
+    """Yield the lines of the terminal that a line takes, with `further` before all but the first. Keep all characters.
+
+    A line is broken after the last space of its second half, else at its last cell, as on a very narrow terminal.
+    """
+    room = max(width, len(further) + 2)
     # The line that is being filled: its beginning, where its text begins in `line`, and its cells so far.
     lead, begin, used = "", 0, 0
     for at, character in enumerate(line):
         cells = _cell_width(character)
-        if used + cells > max(width, len(_CONTINUATION) + 2):
-            yield lead + line[begin:at]
-            lead, begin, used = _CONTINUATION, at, len(_CONTINUATION)
+        if used + cells > room:
+            at_cell = character == " " or room < 3 * len(further)
+            end = at if at_cell else line.rfind(" ", (begin + at + 1) // 2, at) + 1 or at
+            yield lead + line[begin:end]
+            lead, begin, used = further, end, len(further) + _cell_width(line[end:at])
         used += cells
     yield lead + line[begin:]
 
@@ -265,18 +274,46 @@ def printable(text: str, stream: TextIO) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return header and rows in aligned columns, a line for each row. Control characters and line feeds are shown.
 
-    On a terminal, wide columns are cut so that the last one has room, but not the first one, which has the ids.
+    On a terminal, wide columns are cut so that the last one has room, but not the first one, which has the ids. Columns
+    for which there is no room all the same stand on lines of their own. The last one is broken between words.
     """
     cells = [[_cell_text(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
     widths = [max(_cell_width(row[column]) for row in cells) for column in range(len(header))]
-    if sys.stdout.isatty():
-        others, last = range(1, len(header) - 1), min(widths[-1], _ROOM_OF_LAST)
-        excess = sum(widths[:-1]) + last + 2 * len(others) + 2 - _columns(sys.stdout)
-        # The widest column loses one cell at a time.
-        while excess > 0 and others and widths[widest := max(others, key=widths.__getitem__)] > _MIN_COLUMN:
-            widths[widest], excess = widths[widest] - 1, excess - 1
-    lines = ["  ".join(_fit_cell(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-    return "\n".join(line.rstrip() for line in lines)
+    groups = list(_place_columns(widths, _columns(sys.stdout))) if sys.stdout.isatty() else [widths]
+    return "\n".join(line.rstrip() for row in cells for line in _row_lines(row, groups))
+
+
+def _place_columns(widths: Sequence[int], room: int, *, cuts: int = 1) -> Iterator[list[int]]:
+    """Yield the widths of the columns that stand on each line of a row. Those from the index `cuts` on may be cut."""
+    *others, last = widths
+    excess = sum(others) + min(last, _ROOM_OF_LAST) + 2 * len(others) - room
+    # The widest column loses one cell at a time.
+    while excess > 0 and others[cuts:] and max(others[cuts:]) > _MIN_COLUMN:
+        others[others.index(max(others[cuts:]), cuts)] -= 1
+        excess -= 1
+    if excess <= 0 or not others:
+        yield [*others, min(last, room - sum(others) - 2 * len(others))]
+        return
+    ends = accumulate(widths[:-1], lambda end, width: end + 2 + width)
+    fitting = max(1, sum(end <= room for end in ends))
+    yield list(widths[:fitting])
+    yield from _place_columns(widths[fitting:], room - len(_FURTHER), cuts=0)
+
+
+def _row_lines(row: Sequence[str], groups: Iterable[Sequence[int]]) -> Iterator[str]:
+    """Yield the lines of a row whose columns stand on lines as `groups` says."""
+    rest = list(row)
+    for number, widths in enumerate(groups):
+        placed, rest = rest[: len(widths)], rest[len(widths) :]
+        lead = _FURTHER if number else ""
+        if rest:
+            yield lead + "  ".join(map(_fit_cell, placed, widths))
+        elif any(placed) or not number:
+            *fixed, last = placed
+            lead += "".join(f"{_fit_cell(cell, width)}  " for cell, width in zip(fixed, widths[:-1], strict=True))
+            for part in _wrap_line(last, widths[-1], further=""):
+                yield lead + part
+                lead = " " * _cell_width(lead)
 
 
 def when(seconds: float) -> str:

@@ -51,6 +51,37 @@ def test_a_table_fits_the_terminal_unless_its_last_column_is_long(monkeypatch: p
     assert "é" * 40 in table(("ID", "FOLDER", "TITLE", "ABOUT"), rows)
 
 
+def test_columns_without_room_are_lines_of_their_own_and_the_last_one_breaks_between_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    header = ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS")
+    row = (
+        "id" * 12,
+        "coder",
+        "2026-11-30 09:15:00",
+        "pending",
+        f"/srv/{'x' * 20}",
+        "shell_exec",
+        "echo" + " word" * 20,
+    )
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    head, head_2, first, *further = table(header, [row, (*row[:4], "", "", "")]).split("\n")
+    last = further.pop()
+    assert (head.split(), head_2.split()) == (list(header[:4]), list(header[4:]))
+    assert last == first and first.endswith("pending") and further[0].startswith("    /srv/x")
+    at = head_2.index("ARGUMENTS")
+    assert max(map(len, further)) <= 79 and {one[:at].strip() for one in further[1:]} == {""}
+    assert " ".join(one[at:] for one in further) == row[-1]
+
+
+def test_a_text_for_approval_is_broken_between_words_and_keeps_all_of_them() -> None:
+    out, text = Terminal(), f"Command:      {'longer ' * 30}{'x' * 100}"
+    Screen(out=out, err=out).exactly(text)
+    first, *further = out.getvalue().rstrip("\n").split("\n")
+    assert first.endswith("longer ") and all(one.startswith("    » ") for one in further)
+    assert first + "".join(one.removeprefix("    » ") for one in further) == text
+
+
 def test_a_pipe_gets_everything_else_as_it_is() -> None:
     text = "tab\t crlf\r\n \u202e \u200d 👩\u200d👧 é\u0301 \u00a0 trailing  \n"
     out = io.StringIO(newline="")
