@@ -283,6 +283,14 @@ class ChatJobs:
         return await in_thread(lambda: [job_of(self._app.store, row) for row in self._app.store.jobs()])
 
     async def move_to_background(self, session: Session) -> str:
+_WHEN_HANDED_OVER = {True: "if the reply calls a tool", False: "when the current step is done"}
+"""When `ChatJobs` hands a turn over, by whether the model replies."""
+
+
+def _is_replying(session: Session) -> bool:
+    return session.state is not None and isinstance(session.state.phase, AwaitingModel)
+
+
         """Let a process of its own continue the unfinished turn, as soon as no step of it runs here.
 
         The turn is a job from now on, so that it is listed. Return what happens until then, in sentences. Raises
@@ -296,16 +304,15 @@ class ChatJobs:
             await in_thread(lambda: self._app.store.put_job(job_row(self._app, session)))
             # Kept here, because the event loop keeps no reference to a task.
             self._handover = session, asyncio.create_task(self._move(session), name="hand over")
-        if session.state is not None and isinstance(session.state.phase, AwaitingModel):
-            return (
-                "Handing over when the model has replied; a reply without calls ends the turn here. "
-                "Leaving hands over at once, and the model is asked again."
-            )
-        return "Handing over when the current step is done. Until then Esc stops the turn. /jobs lists it."
+        when = _WHEN_HANDED_OVER[_is_replying(session)]
+        if _is_replying(session):
+            leaving = "Leaving hands over at once, and the model is asked again."
+            return f"Handing over {when}; a reply without calls ends the turn here. {leaving}"
+        return f"Handing over {when}. Until then Esc stops the turn. /jobs lists it."
 
     async def _move(self, session: Session) -> None:
         try:
-            with count_work("handing over to the background"):
+            with count_work(f"handing over {_WHEN_HANDED_OVER[_is_replying(session)]}"):
                 await session.quiesce()
                 if session.unfinished:
                     await move_to_background(self._app, session, partial(session.let_go, CONTINUES_IN_BACKGROUND))
