@@ -35,8 +35,10 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
+from chatops.engine.inputs import Recover
 from chatops.engine.state import AwaitingModel, Finished, TurnState
-from chatops.engine.view import is_in_flight
+from chatops.engine.turn import advance
+from chatops.engine.view import is_in_flight, pending_calls
 from chatops.runtime.call_sheet import budget_question
 from chatops.runtime.descriptions import call_line
 from chatops.runtime.lease import LEASE_S
@@ -122,9 +124,15 @@ class Job:
             case JobState.RUNNING if self.lease is not None:
                 return f"pid {self.lease.holder.pid}"
             case JobState.WAITING:
-                return "; ".join(budget_question(call) or call_line(call.call, call.facts) for call in self.pending)
+                return "; ".join(map(_question_line, self.pending))
             case _:
                 return self.why
+
+
+def _question_line(pending: PendingCall) -> str:
+    """Return what a pending call asks, in one line."""
+    about = budget_question(pending) or call_line(pending.call, pending.facts)
+    return f"{about}: outcome unknown" if pending.outcome_unknown else about
 
 
 def job_of(store: Store, row: JobRow) -> Job:
@@ -215,14 +223,20 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
         except OSError as error:
             why = NotStarted(WhyNot.FAILED, f"a process cannot be started: {error.strerror}")
         else:
-            return continues_in_background(row.session.id)
+            return state_sentence(row.session.id, JobState.RUNNING)
     store.update_job(row.session.id, not_started=str(why))
-    return f"Decided, not started: {why.sentence}. To start it: chatops jobs resume {row.session.id}"
+    state = job_of(store, row).state
+    return f"{state.capitalize()}: {why.sentence}. To start it: chatops jobs resume {row.session.id}"
 
 
-def continues_in_background(session_id: SessionId) -> str:
-    """Return the sentence for a job that a process in the background runs."""
-    return f"The job continues in the background: chatops jobs show {session_id}"
+def state_sentence(session_id: SessionId, state: JobState) -> str:
+    """Return the sentence for a job in this state, in the word that lists have for it."""
+    return f"The job is {state}: chatops jobs show {session_id}"
+
+
+def _asks_about_outcome(turn: TurnState) -> bool:
+    """Return True if the turn, once it is resumed, asks about a call that ran when it was left."""
+    return any(asked.outcome_unknown for asked in pending_calls(advance(turn, Recover(grant=turn.grant)).state))
 
 
 def start_process(store: Store, row: JobRow) -> int:
@@ -269,6 +283,14 @@ def wait_for_lease(store: Store, row: JobRow) -> bool:
     return bool(starter)
 
 
+_WHEN_HANDED_OVER = {True: "if the reply calls a tool", False: "when the current step is done"}
+"""When `ChatJobs` hands a turn over, by whether the model replies."""
+
+
+def _is_replying(session: Session) -> bool:
+    return session.state is not None and isinstance(session.state.phase, AwaitingModel)
+
+
 class ChatJobs:
     """The jobs as the chat shows them."""
 
@@ -283,14 +305,6 @@ class ChatJobs:
         return await in_thread(lambda: [job_of(self._app.store, row) for row in self._app.store.jobs()])
 
     async def move_to_background(self, session: Session) -> str:
-_WHEN_HANDED_OVER = {True: "if the reply calls a tool", False: "when the current step is done"}
-"""When `ChatJobs` hands a turn over, by whether the model replies."""
-
-
-def _is_replying(session: Session) -> bool:
-    return session.state is not None and isinstance(session.state.phase, AwaitingModel)
-
-
         """Let a process of its own continue the unfinished turn, as soon as no step of it runs here.
 
         The turn is a job from now on, so that it is listed. Return what happens until then, in sentences. Raises
@@ -345,8 +359,10 @@ def _is_replying(session: Session) -> bool:
             if job.turn is not None and has_own_options(store, row):
                 store.put_job(add_models(self._app, row, job.turn))
             if job.state in _STARTABLE_STATES:
-                return start_if_job(store, session_id)
-            return continues_in_background(session_id) if job.state is JobState.RUNNING else ""
+                said = start_if_job(store, session_id)
+                waits = job.turn is not None and _asks_about_outcome(job.turn) and store.lease(session_id) is not None
+                return state_sentence(session_id, JobState.WAITING) if waits else said
+            return state_sentence(session_id, job.state) if job.state is JobState.RUNNING else ""
 
         try:
             return await in_thread(start_again)

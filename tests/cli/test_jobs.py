@@ -387,13 +387,28 @@ def test_a_killed_job_is_listed_as_interrupted_and_resumed(
 
 
 @pytest.mark.more
-def test_a_job_killed_after_a_call_took_effect_does_not_run_it_again(chatops: CommandLine) -> None:
+def test_a_job_killed_after_a_call_took_effect_does_not_run_it_again(chatops: CommandLine, chatops_home: Path) -> None:
     job, (call_id,) = waiting(chatops, "run `echo once >> log.txt`")
     approver = begun("approvals", "approve", call_id, cwd=chatops.workspace, CHATOPS_FAILPOINT="after_tool")
     assert ended(approver).code == 0
     until(lambda: shown(chatops, job)["state"] == "interrupted")
-    assert chatops("jobs", "resume", job).code == 0
+
+    async def left() -> str:
+        app = App(Options(workspace=chatops.workspace, via="tui"))
+        try:
+            return await ChatJobs(app).restart(SessionId(job))
+        finally:
+            await app.aclose()
+
+    # Every surface has the same word for the state, also for the one that the chat has left.
+    (boot,) = rows(chatops_home, "SELECT boot_id FROM jobs")
+    rows(chatops_home, "UPDATE jobs SET boot_id = 'other'")
+    assert asyncio.run(left()).startswith("Interrupted: the machine was restarted")
+    assert shown(chatops, job)["state"] == "interrupted"
+    rows(chatops_home, f"UPDATE jobs SET boot_id = '{boot[0]}'")
+    assert asyncio.run(left()) == f"The job is waiting: chatops jobs show {job}"
     assert chatops("jobs", "wait", job).code == 3
+    assert "waiting: shell_exec (echo once >> log.txt): outcome unknown" in chatops("jobs", "show", job).out
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
     assert chatops("approvals", "approve", call_id, "--done").code == 0
     assert chatops("jobs", "wait", job).code == 0

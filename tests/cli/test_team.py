@@ -97,7 +97,7 @@ def test_a_job_continues_where_it_was_started_with_the_options_of_its_user_alone
             for row in json.loads(chatops("approvals", "list", "--output-format", "json").out)
         }
         decided = chatops("approvals", "approve", waiting[written])
-        assert "continues in the background" in decided.out + decided.err
+        assert "The job is running" in decided.out + decided.err
         assert chatops("jobs", "wait", written).code == 0
         assert (chatops.workspace / "written.txt").read_text() == "hello"
         # A member of the database lets everything run.

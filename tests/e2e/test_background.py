@@ -106,7 +106,7 @@ def test_the_next_start_names_a_job_and_one_that_is_left_goes_on(installation: I
             terminal.wait_for(DONE)
             terminal.say("/quit")
             terminal.wait_exit()
-            terminal.wait_for(f"The job continues in the background: chatops jobs show {job}")
+            terminal.wait_for(f"The job is running: chatops jobs show {job}")
             goes_on.set()
             # The end of the terminal kills all that it has started.
             assert installation.run("jobs", "wait", job).code == 0
@@ -124,10 +124,10 @@ def test_leaving_during_the_handover_stops_no_tool_without_a_word_and_says_what_
         terminal.wait_for("Handing over when the current step is done. Until then Esc stops the turn.")
         terminal.say("/background")
         terminal.press("ctrl+q")
-        terminal.wait_for("A tool runs here. ctrl+q again stops it and quits; the job goes on in the background.")
+        terminal.wait_for("A tool runs here. ctrl+q again stops it and quits; the job may ask you what it did.")
         terminal.press("ctrl+q")
         terminal.wait_exit()
         terminal.wait_for("Interrupted while running shell_exec (sleep 600): outcome unknown.")
         job = installation.session().id
-        terminal.wait_for(f"The job continues in the background: chatops jobs show {job}")
+        terminal.wait_for(f"The job is waiting: chatops jobs show {job}")
         assert installation.run("jobs", "wait", job).code == 3

@@ -40,7 +40,7 @@ def test_a_decision_lets_a_job_go_on(served: Served) -> None:
     assert "In the background" in listed and "waiting" in listed
     (call,) = re.findall(rf"/call/({session}\.[\d.]+)", served.get("/", cookie=cookie).text)
     assert served.decide(call, "approve", cookie).status == 303
-    assert "The job continues" in served.get(f"/call/{call}", cookie=cookie).text
+    assert "The job is running" in served.get(f"/call/{call}", cookie=cookie).text
     assert_made(served)
     assert served.run("jobs", "wait", session).returncode == 0
     assert "In the background" not in served.get("/", cookie=cookie).text

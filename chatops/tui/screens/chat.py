@@ -262,7 +262,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
 
             if current.session.state is None or not runs_tools(current.session.state):
                 return ""
-            return f"A tool runs here. {key_of('quit')} again stops it and quits; the job goes on in the background."
+            return f"A tool runs here. {key_of('quit')} again stops it and quits; the job may ask you what it did."
         again = f"{key_of('quit')} again stops it and quits, and chatops -c continues it."
         if current.run is not None and not current.run.over:
             return f"A step of the workflow is running. {again}"

@@ -85,6 +85,6 @@ class OpenSession:
             return await self.workspace.jobs.restart(self.session.session_id)
         if not self.follower.is_job or self.follower.lease is None:
             return ""
-        from chatops.wiring.jobs import continues_in_background  # the first paint does without it
+        from chatops.wiring.jobs import JobState, state_sentence  # the first paint does without it
 
-        return continues_in_background(self.session.session_id)
+        return state_sentence(self.follower.session_id, JobState.RUNNING)
