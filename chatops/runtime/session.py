@@ -154,7 +154,7 @@ class Session(SessionView):
             await self._turns.start_child(info, make, budget=budget)
 
     def count_siblings(self, children: tuple[RoundRecord, ...]) -> None:
-        """Count what siblings, the caller's other `children`, spent against this turn's budget, from its next call."""
+        """Count from the next request what the caller's other `children` spent against this turn's budget."""
         state = self.state
         if state is not None and not isinstance(state.phase, Finished) and state.spending.beside != children:
             self._runner.deliver(SpentBeside(children=children))
