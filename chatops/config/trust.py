@@ -252,14 +252,12 @@ class WorkspaceTrust:
     def notices(self) -> tuple[str, ...]:
         """Return what is ignored and where to see it, in one line; empty if nothing is."""
         listed, parts = self.question.listed, []
-        not_trusted = (ItemState.NEW, ItemState.DECLINED)
-        untrusted = [row for row in listed if row.state in not_trusted and row.item.kind.is_used]
-        if untrusted:
+        used = [row for row in listed if row.item.kind.is_used]
+        if untrusted := [row for row in used if row.state in (ItemState.NEW, ItemState.DECLINED)]:
             parts.append(f"Ignored in this folder until you trust it: {_first_names(untrusted)}.")
-        changed = [row for row in listed if row.state is ItemState.CHANGED and row.item.kind.is_used]
-        if changed:
+        if changed := [row for row in used if row.state is ItemState.CHANGED]:
             parts.append(f"Changed since you trusted it, so ignored: {_first_names(changed)}.")
-        unusable = [row for row in listed if row.state is ItemState.UNUSABLE and row.item.kind.is_used]
+        unusable = [row for row in used if row.state is ItemState.UNUSABLE]
         parts += [f"{show_path(row.item.path)} is ignored: {row.item.problem}." for row in unusable[:_MAX_NAMED]]
         unseen = [row for row in listed if row.state in ASKED and not row.item.kind.is_used]
         if unseen and not parts:
@@ -288,7 +286,8 @@ class WorkspaceTrust:
                     continue
                 if answer is TrustAnswer.DECLINED and row.state not in ASKED:
                     continue
-                stored = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
+                trusts_unused = answer is TrustAnswer.TRUSTED and not item.kind.is_used
+                stored = TrustAnswer.SEEN if trusts_unused else answer
                 entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=stored)
             write_private(self._file, encode_value(TrustRecord(folder=now.folder, entries=tuple(entries.values()))))
             self._record_version = file_version(self._file)
