@@ -120,6 +120,37 @@ class Repetition:
                 return
 
 
+class _Written:
+    """All of one kind that the model has written: its text, or its reasoning."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self.joiner = SurrogateJoiner()
+        self.repetition = Repetition()
+        """Of the text as it comes, before calls are read out of it."""
+
+    @property
+    def whole(self) -> str:
+        """The parts, joined."""
+        return "".join(self._parts)
+
+    def add(self, text: str) -> None:
+        """Add the next part."""
+        self._parts.append(text)
+
+    def replace(self, text: str) -> None:
+        """Put `text` in the place of all parts."""
+        self._parts = [text]
+
+    def take_back(self, count: int) -> None:
+        """Remove the last `count` characters."""
+        while count > 0 and self._parts:
+            last = self._parts.pop()
+            if len(last) > count:
+                self._parts.append(last[:-count])
+            count -= len(last)
+
+
 class ReplyTooLargeError(Exception):
     """The reply is larger than any valid reply."""
 
@@ -131,10 +162,7 @@ class Assembler:
     """
 
     def __init__(self, text_tools: TextTools = NO_TEXT_TOOLS) -> None:
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._text_joiner, self._reasoning_joiner = SurrogateJoiner(), SurrogateJoiner()
-        self._text_repetition, self._reasoning_repetition = Repetition(), Repetition()
+        self._text, self._reasoning = _Written(), _Written()
         self._reader = TextReader(text_tools)
         self._text_calls: tuple[RawCall, ...] = ()
         self._unread: list[str] = []
@@ -160,12 +188,12 @@ class Assembler:
     @property
     def text(self) -> str:
         """The answer so far."""
-        return "".join(self._text)
+        return self._text.whole
 
     @property
     def reasoning(self) -> str:
         """The reasoning so far."""
-        return "".join(self._reasoning)
+        return self._reasoning.whole
 
     @property
     def has_calls(self) -> bool:
@@ -174,11 +202,10 @@ class Assembler:
 
     def cut_repetition(self) -> Repetition | None:
         """Cut an endless repetition to its beginning and return it; return None if there is none."""
-        repetitions = (self._text, self._text_repetition), (self._reasoning, self._reasoning_repetition)
-        for parts, repetition in repetitions:
-            if repetition.is_endless:
-                parts[:] = [repetition.cut_out_of("".join(parts), keep=KEPT_OF_REPETITION)]
-                return repetition
+        for written in (self._text, self._reasoning):
+            if written.repetition.is_endless:
+                written.replace(written.repetition.cut_out_of(written.whole, keep=KEPT_OF_REPETITION))
+                return written.repetition
         return None
 
     def add(self, chunk: JsonObject) -> bool:
@@ -219,7 +246,7 @@ class Assembler:
 
     def close(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that were held back while their meaning was open."""
-        self._unread.append(self._text_joiner.close())
+        self._unread.append(self._text.joiner.close())
         self._read_text()
         end = self._reader.close(finish_reason=self.finish_reason, called_natively=len(self._calls) > 0)
         self._pass_on(end.segments)
@@ -227,9 +254,9 @@ class Assembler:
             # Passed on is what is missing on the screen. The reply has the whole prose, even if it differs from that.
             shown = self.text
             self._add_text(end.prose[len(shown) :] if end.prose.startswith(shown) else "")
-            self._text = [end.prose]
+            self._text.replace(end.prose)
         self._text_calls, self.text_format = end.calls, end.format
-        self._add_reasoning(self._reasoning_joiner.close())
+        self._add_reasoning(self._reasoning.joiner.close())
         return self.take()
 
     def reply(self) -> ModelReply:
@@ -252,18 +279,20 @@ class Assembler:
         """Add the `message` of a choice: all of it, or if not `whole` the next part of it."""
         for kind, text, field in text_parts(message):
             self._count(len(text))
-            (self._reasoning_repetition if kind == "reasoning" else self._text_repetition).feed(text)
+            (self._reasoning if kind == "reasoning" else self._text).repetition.feed(text)
             if kind == "text":
-                self._unread.append(self._text_joiner.feed(text))
+                self._unread.append(self._text.joiner.feed(text))
                 continue
+            # What comes now stands after the text so far.
             self._read_text()
             if kind == "reasoning":
                 self.reasoning_field = field
-                self._add_reasoning(self._reasoning_joiner.feed(text))
+                self._add_reasoning(self._reasoning.joiner.feed(text))
             else:
                 self._refused = True
                 self._add_text(scrub(text))
         for delta in call_deltas(message):
+            # One more, so that a delta with nothing in it is a piece too.
             self._count(len(delta.arguments) + len(delta.name) + len(delta.id) + len(delta.extra_content) + 1)
             self._calls.add(delta, whole=whole)
             self.started = True
@@ -285,28 +314,20 @@ class Assembler:
                     self._add_reasoning(text)
                 case ReclassifiedSegment(text=text, removed=removed):
                     # Text that was passed on as prose is reasoning after all. The screen is corrected at the end.
-                    self._take_back(removed)
+                    self._text.take_back(removed)
                     self.reasoning_field = IN_CONTENT
                     self._add_reasoning(text)
                 case _:
                     assert_never(segment)
 
-    def _take_back(self, count: int) -> None:
-        """Remove the last `count` characters of the text."""
-        while count > 0 and self._text:
-            last = self._text.pop()
-            if len(last) > count:
-                self._text.append(last[:-count])
-            count -= len(last)
-
     def _add_text(self, text: str) -> None:
         if text:
-            self._text.append(text)
+            self._text.add(text)
             self._new.append(TextChunk(text=text))
 
     def _add_reasoning(self, text: str) -> None:
         if text:
-            self._reasoning.append(text)
+            self._reasoning.add(text)
             self._new.append(ReasoningChunk(text=text))
 
     def _count(self, size: int) -> None:
