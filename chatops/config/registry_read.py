@@ -207,6 +207,7 @@ class _RegistryReader:
             sink=file.audit.sink,
             servers=self._read_servers(file),
             workflows=self._read_workflows(file),
+            # After the fields above: reading some of them adds warnings.
             warnings=tuple(self.warnings),
         )
 

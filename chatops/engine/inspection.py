@@ -46,10 +46,10 @@ def check_proposed(draft: StepDraft, index: int) -> None:
     if permitted.verdict is Verdict.DENY:
         return calls.deny(draft, index, permitted)
     early = step_limits.why_out_of_order(draft, index)
-    waits = bool(early) and step_limits.waits_for_earlier_call(draft, index)
-    if early and not waits:
-        reason, advice = early
-        return _refuse_mistake(draft, index, feedback.out_of_order_error(reason, advice), reason=reason)
+    waits = early is not None and step_limits.waits_for_earlier_call(draft, index)
+    if early is not None and not waits:
+        text = feedback.out_of_order_error(early.reason, early.advice)
+        return _refuse_mistake(draft, index, text, reason=early.reason)
     if call.problem:
         return _refuse_mistake(draft, index, feedback.unreadable_call_error(call, spec), reason=call.problem)
     if _count_repetition(draft, call):
@@ -116,8 +116,8 @@ def _judge_changes(draft: StepDraft, index: int, facts: CallFacts) -> None:
 def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
     call = calls.open_round(draft).calls[index].call
     if early := step_limits.why_out_of_order(draft, index):
-        reason, advice = early
-        return _refuse_mistake(draft, index, feedback.out_of_order_error(reason, advice), reason=reason, facts=facts)
+        text = feedback.out_of_order_error(early.reason, early.advice)
+        return _refuse_mistake(draft, index, text, reason=early.reason, facts=facts)
     if facts.problems:
         if facts.may_resolve and not calls.are_earlier_settled(draft, index):
             return draft.set_status(index, Deferred())

@@ -6,6 +6,7 @@ the comparison with calls of earlier attempts needs its arguments, so it waits f
 
 from collections.abc import Sequence
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource, ToolCall, ToolResult
 from chatops.domain.wording import cut
@@ -19,16 +20,24 @@ _MAY_HAVE_EFFECT = (Outcome.SUCCESS, Outcome.UNKNOWN)
 """Outcomes of a call that has taken effect, or may have."""
 
 
-def why_out_of_order(draft: StepDraft, index: int) -> tuple[str, str] | None:
-    """Return why the step does not allow the call now, and advice for the model; None if the step allows it."""
+@frozen_dataclass(kw_only=False)
+class OutOfOrder:
+    """Why a step does not allow a call now, as a clause, and advice for the model."""
+
+    reason: str
+    advice: str
+
+
+def why_out_of_order(draft: StepDraft, index: int) -> OutOfOrder | None:
+    """Return why the step does not allow the call now; None if it does."""
     contract = draft.state.contract
     if contract is None:
         return None
     tool = draft.calls()[index].call.name
     if missing := _missing_tools(draft, contract, index):
-        return f"{tool} comes after {missing[0]}, which has not succeeded yet", f"Call {missing[0]} first."
+        return OutOfOrder(f"{tool} comes after {missing[0]}, which has not succeeded yet", f"Call {missing[0]} first.")
     if _is_used_up(draft, contract, index):
-        return f"{tool} may be called once in this step, and was", "Use its result; do not go back to it."
+        return OutOfOrder(f"{tool} may be called once in this step, and was", "Use its result; do not go back to it.")
     return None
 
 
