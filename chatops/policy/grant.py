@@ -226,24 +226,28 @@ class Grant:
 
     def reasons(self, tool: str, facts: CallFacts, *, workspace_read: bool = False) -> tuple[Judgement, ...]:
         """Return the judgement of each layer and of the facts. The first of the strictest decides. Never empty."""
-        spec = self.tool(tool)
-        reasons = [judge_layer(layer, tool, facts) for layer in self.layers]
+        reasons = tuple(self._reasons(tool, facts, workspace_read=workspace_read))
+        return reasons or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
+
+    def _reasons(self, tool: str, facts: CallFacts, *, workspace_read: bool) -> Iterator[Judgement]:
         # Before the layers stands what no rule can answer, so that it is the reason that the user reads.
-        if spec is None:
-            reasons.append(Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER))
-        if facts.refusal:
-            reasons.insert(0, Judgement(verdict=Verdict.DENY, reason=facts.refusal))
-        if facts.repairs:
-            reasons.insert(0, Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}"))
         if facts.needs_user:
-            reasons.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.needs_user))
+            yield Judgement(verdict=Verdict.ASK, reason=facts.needs_user)
+        if facts.repairs:
+            yield Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}")
+        if facts.refusal:
+            yield Judgement(verdict=Verdict.DENY, reason=facts.refusal)
+        for layer in self.layers:
+            yield judge_layer(layer, tool, facts)
+        spec = self.tool(tool)
+        if spec is None:
+            yield Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER)
         if facts.credentials:
-            reasons.append(Judgement(verdict=Verdict.ASK, reason=f"it can use {'; '.join(facts.credentials)}"))
+            yield Judgement(verdict=Verdict.ASK, reason=f"it can use {'; '.join(facts.credentials)}")
         if facts.caution:
-            reasons.append(Judgement(verdict=Verdict.ASK, reason=facts.caution))
+            yield Judgement(verdict=Verdict.ASK, reason=facts.caution)
         if spec is not None and spec.asks_after_reading and workspace_read:
-            reasons.append(Judgement(verdict=Verdict.ASK, reason="this session has read workspace files"))
-        return tuple(reasons) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
+            yield Judgement(verdict=Verdict.ASK, reason="this session has read workspace files")
 
 
 def rule_source(rule: RememberedRule) -> str:
