@@ -241,26 +241,10 @@ class _Work:
 
         Raises NotAppliedError after taking everything back.
         """
-        missing = self._missing_folders()
-        begun = Journal(state="staging", paths=tuple(entry.path for entry in self.entries), made=tuple(missing))
+        paths = tuple(entry.path for entry in self.entries)
+        begun = Journal(state="staging", paths=paths, made=tuple(self._missing_folders()))
         try:
-            self.folder.write(_journal_name(self.undo), begun)
-            reach("contained")
-            for path in missing:
-                with self.workspace.parent(path) as (parent, name), suppress(FileExistsError):
-                    os.mkdir(name, 0o755, dir_fd=parent)
-            for entry in self.entries:
-                try:
-                    self._stage_entry(entry)
-                except OSError as error:
-                    raise NotAppliedError(f"{display_path(entry.path)}: {error.strerror}") from error
-                reach("contained")
-            for entry in self.entries:
-                # A folder that was missing is there by now.
-                if entry.path not in missing and not is_same_state(self.workspace.state(entry.path), entry.base):
-                    raise NotAppliedError(f"{display_path(entry.path)} was changed meanwhile")
-            reach("contained")
-            self.folder.write(_journal_name(self.undo), replace(begun, state="applying"))
+            self._stage_all(begun)
         except (OSError, ToolFailedError) as error:
             # Syncing may fail after the journal was replaced.
             if (now := journal(self.folder, self.undo)) is None or now.state != "applying":
@@ -268,6 +252,25 @@ class _Work:
                 why = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
                 raise NotAppliedError(f"Nothing was applied: {why}.") from error
         reach("contained")
+
+    def _stage_all(self, begun: Journal) -> None:
+        self.folder.write(_journal_name(self.undo), begun)
+        reach("contained")
+        for path in begun.made:
+            with self.workspace.parent(path) as (parent, name), suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=parent)
+        for entry in self.entries:
+            try:
+                self._stage_entry(entry)
+            except OSError as error:
+                raise NotAppliedError(f"{display_path(entry.path)}: {error.strerror}") from error
+            reach("contained")
+        for entry in self.entries:
+            # A folder that was missing is there by now.
+            if entry.path not in begun.made and not is_same_state(self.workspace.state(entry.path), entry.base):
+                raise NotAppliedError(f"{display_path(entry.path)} was changed meanwhile")
+        reach("contained")
+        self.folder.write(_journal_name(self.undo), replace(begun, state="applying"))
 
     def take_back(self, begun: Journal) -> None:
         """Remove temporary files and the folders that were made, if they are empty."""
@@ -294,6 +297,7 @@ class _Work:
         if self.undo is not None and (first := journal(self.folder, None)) is not None:
             # The application made them for the files that are taken back.
             self._remove_folders(first.made)
+        # The journal of `stage`, unless it cannot be read any more.
         begun = journal(self.folder, self.undo) or Journal(state="applying", paths=tuple(results))
         done = replace(begun, state="done", results=results)
         # If this cannot be stored, the next look finds the same results.
