@@ -48,6 +48,8 @@ _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 _FOLLOW_LINKS = frozenset({"diff"})
 _FOLLOW_LINKS_BY_FLAG = {"ls": "L"}
 """Programs that follow the links that they find; others that do so with a flag."""
+_MAX_SHOWN = 300
+"""Characters of a path that a reason names."""
 
 
 def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
@@ -192,21 +194,19 @@ def _reveals(
     if workspace == Path("/") or workspace in home_folders():
         return f"The workspace is {workspace}, so {words[0]} can read any of your files."
     if config := password_in_remotes(words, cwd=cwd):
-        return f"git can show {visible(str(config), limit=300)}, which may hold keys or passwords."
+        return f"git can show {_show(config)}, which may hold keys or passwords."
     if contained or reads_only(words):
         return ""
-    reads_cwd = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
     runs_code = may_run_code(words, cwd=str(cwd))
     contents = runs_code or words[0] not in _NAMES_ONLY
-    if runs_code:
-        places = [workspace]
-    else:
-        places = list(map(Path, targets)) or ([cwd] if program is not None and reads_cwd else [])
+    places = [workspace] if runs_code else list(map(Path, targets))
+    if not places and program is not None and _reads_cwd(words):
+        places = [cwd]
     try:
         for place in (place for place in places if place.is_relative_to(workspace)):
             secret = _sensitive_below(place, words=words, contents=contents, context=context)
             if secret is not None:
-                return f"{words[0]} can read {visible(str(secret), limit=300)}, which may hold keys or passwords."
+                return f"{words[0]} can read {_show(secret)}, which may hold keys or passwords."
     except OSError as error:
         return f"{words[0]} may read files that could not be checked ({error.strerror})."
     return ""
@@ -225,6 +225,15 @@ def _sensitive_below(place: Path, *, words: tuple[str, ...], contents: bool, con
     find = (Find.SECRETS if contents else Find.NOTHING) | (Find.LINKS if follows_links else Find.NOTHING)
     secret = survey(place, workspace=context.workspace, find=find).secret
     return next((path for path in (*protected, *secret) if path.is_relative_to(place)), None)
+
+
+def _reads_cwd(words: tuple[str, ...]) -> bool:
+    """Return True if a reading program that names no file reads the folder that it runs in."""
+    return words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
+
+
+def _show(path: Path) -> str:
+    return visible(str(path), limit=_MAX_SHOWN)
 
 
 def _has_flag(words: tuple[str, ...], letter: str) -> bool:
