@@ -114,7 +114,9 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
         info = os.fstat(source)
         manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
         with count_work("copying the workspace", unit="file") as counter:
-            plan = _Planner(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
+            rules = GitIgnore(workspace)
+            planner = _Planner(workspace=workspace, protected=frozenset(protected), rules=rules, manifest=manifest)
+            plan = planner.plan(source, ())
             _check_room(part.path, sum(entry.info.st_size for entry in plan), len(plan))
             counter.expect(len(plan))
             try:
@@ -141,6 +143,7 @@ class _PlannedPath:
     parts: tuple[str, ...]
     info: os.stat_result
     target: str = ""
+    """Of a link."""
 
     @property
     def path(self) -> str:
@@ -153,12 +156,10 @@ class _Planner:
 
     workspace: Path
     protected: frozenset[Path]
+    rules: GitIgnore
     manifest: Manifest
     seen: int = 0
-    ignored: GitIgnore = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ignored = GitIgnore(self.workspace)
+    """Entries that were listed so far."""
 
     def plan(self, folder: int, parts: tuple[str, ...], *, limited: bool = True) -> list[_PlannedPath]:
         """Return the paths below an open folder to copy, each folder before what is in it.
@@ -212,10 +213,17 @@ class _Planner:
             self.manifest.left[path] = f"cannot be read: {error.strerror}"
             return []
         try:
-            may_be_shared = name in _HEAVY_NAMES or self.ignored.ignores(f"{path}/")
-            inside = self.plan(below, parts, limited=limited and not may_be_shared)
+            return self._plan_folder(below, parts, info, limited=limited)
         finally:
             os.close(below)
+
+    def _plan_folder(
+        self, folder: int, parts: tuple[str, ...], info: os.stat_result, *, limited: bool
+    ) -> list[_PlannedPath]:
+        """Return an open folder and what is in it; alone if it is large and can be shown from the original."""
+        path = "/".join(parts)
+        may_be_shared = parts[-1] in _HEAVY_NAMES or self.rules.ignores(f"{path}/")
+        inside = self.plan(folder, parts, limited=limited and not may_be_shared)
         heavy = len(inside) > _HEAVY_FILES or sum(entry.info.st_size for entry in inside) > _HEAVY_BYTES
         if heavy and may_be_shared:
             self._forget_below(path)
@@ -232,7 +240,7 @@ class _Planner:
         return [_PlannedPath(parts, info)]
 
     def _forget_below(self, path: str) -> None:
-        # What is hidden stays hidden, in a shared folder too.
+        """Forget what was noted below a folder that is shared. What is hidden stays so, in a shared folder too."""
         below, manifest = f"{path}/", self.manifest
         manifest.shared = [shared for shared in manifest.shared if not shared.startswith(below)]
         manifest.left = {left: why for left, why in manifest.left.items() if not left.startswith(below)}
