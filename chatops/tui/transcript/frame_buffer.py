@@ -29,8 +29,6 @@ class FrameBuffer:
         self._timer: asyncio.TimerHandle | None = None
         self._next_frame = 0.0
         """The earliest time of the next frame, as the event loop counts."""
-        self._timer_at_once = False
-        """True if the timer runs to its end at once, so that no event need start it again."""
         self._holds = 0
         """How many `hold` blocks run."""
 
@@ -42,13 +40,11 @@ class FrameBuffer:
         event = published.event
         # An empty delta is the end of a text.
         may_wait = is_delta(event) and not (isinstance(event, TextDelta) and not event.text)
-        if self._timer is not None and (may_wait or self._timer_at_once):
+        loop = asyncio.get_running_loop()
+        if self._timer is not None and (may_wait or self._timer.when() <= loop.time()):
             return
         self._stop_timer()
-        loop = asyncio.get_running_loop()
-        delay = max(0.0, self._next_frame - loop.time()) if may_wait else 0.0
-        self._timer_at_once = not delay
-        self._timer = loop.call_later(delay, self.flush)
+        self._timer = loop.call_at(self._next_frame if may_wait else loop.time(), self.flush)
 
     @contextmanager
     def hold(self) -> Iterator[None]:

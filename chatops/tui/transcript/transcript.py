@@ -366,16 +366,12 @@ class Transcript(Viewport, Moving):
         layout, entries = self._blocks_layout, self._blocks_layout.entries
         index = layout.index.get(self.selected_block, len(entries))
         if self.following and index < layout.index_at(self.scroll_offset.y):
-            # At the end of the transcript, a selected block far above is out of sight: start from the newest one
-            # instead.
+            # The view follows the end, and the selected block is out of sight above it: start from the newest one.
             index = len(entries)
-        index += by
-        while 0 <= index < len(entries):
-            if not entries[index].folded:
-                self.select_block(entries[index].block.id)
-                return
-            index += by
-        if by > 0:
+        beside = (entries[at] for at in range(index + by, len(entries) if by > 0 else -1, by))
+        if (wanted := next((entry for entry in beside if not entry.folded), None)) is not None:
+            self.select_block(wanted.block.id)
+        elif by > 0:
             self.follow()
 
     @property
