@@ -141,6 +141,41 @@ class Folds:
         self._texts.clear()
 
 
+@dataclass(eq=False, repr=False, slots=True)
+class History:
+    """The texts that Up recalls, oldest first."""
+
+    texts: list[str] = field(default_factory=list)
+    _recalled: int | None = None
+    """Index of the text that Up has recalled; None if none is."""
+    _unsent: str = ""
+    """What was typed before Up recalled a text. Down comes back to it."""
+
+    @property
+    def is_recalled(self) -> bool:
+        """True while a text of the history is shown."""
+        return self._recalled is not None
+
+    def add(self, text: str) -> None:
+        """Add the newest text. The same text twice in a row is kept once."""
+        if text.strip() and self.texts[-1:] != [text]:
+            self.texts.append(text)
+        self.leave()
+
+    def leave(self) -> None:
+        """Recall no text any more: Up begins with the newest one again."""
+        self._recalled = None
+
+    def move(self, by: int, *, typed: str) -> str:
+        """Return the text `by` places further on. After the newest one, what was `typed` follows."""
+        if self._recalled is None:
+            self._unsent = typed
+        end = len(self.texts)
+        at = max(0, min(end, by + (end if self._recalled is None else self._recalled)))
+        self._recalled = at if at < end else None
+        return self.texts[at] if at < end else self._unsent
+
+
 class Composer(TextField):
     """A text area that sends on Enter."""
 
@@ -226,12 +261,7 @@ class Composer(TextField):
         self._letter: Message | None = None
         """Meaning of the letter in the field if no further key follows."""
         self._folds = Folds()
-        self._history: list[str] = []
-        """The texts that Up recalls, oldest first."""
-        self._history_index = 0
-        """Index of the text that Up has recalled; the length of the history if none is."""
-        self._unsent_text = ""
-        """What was typed before Up recalled a text. Down comes back to it."""
+        self._history = History()
 
     # Used by the screen
 
@@ -257,18 +287,15 @@ class Composer(TextField):
 
     def set_history(self, entries: Sequence[str]) -> None:
         """Set the texts that Up recalls, oldest first."""
-        self._history = list(entries)
-        self._history_index = len(self._history)
+        self._history = History(list(entries))
 
     def add_history(self, text: str) -> None:
         """Add the newest history entry. The same text twice in a row is kept once."""
-        if text.strip() and (not self._history or self._history[-1] != text):
-            self._history.append(text)
-        self._history_index = len(self._history)
+        self._history.add(text)
 
     def recall(self) -> None:
         """Show the message sent before."""
-        if self._history:
+        if self._history.texts:
             self._browse(-1)
 
     def set_text(self, text: str) -> None:
@@ -331,7 +358,7 @@ class Composer(TextField):
         self.load_text("")
         self._folds.clear()
         self.refused_text = ""
-        self._history_index = len(self._history)
+        self._history.leave()
         return text
 
     def put_back_refused(self, text: str) -> None:
@@ -394,9 +421,9 @@ class Composer(TextField):
                 self.post_message(self.TranscriptKey(key) if self.block_selected else self.Stop())
             case "tab":
                 self.post_message(self.CompletionRequested("tab"))
-            case "up" if self.cursor_at_first_line and (self._history or self.queue_offered):
+            case "up" if self.cursor_at_first_line and (self._history.texts or self.queue_offered):
                 self._up()
-            case "down" if self.cursor_at_last_line and self._history_index < len(self._history):
+            case "down" if self.cursor_at_last_line and self._history.is_recalled:
                 self._browse(1)
             case _:
                 return self._post_key(key)
@@ -448,10 +475,7 @@ class Composer(TextField):
 
     def _browse(self, by: int) -> None:
         """Show the text `by` places further on in the history. After the newest one, what was typed follows."""
-        if self._history_index == len(self._history):
-            self._unsent_text = self.full_text
-        self._history_index = max(0, min(len(self._history), self._history_index + by))
-        self.set_text([*self._history, self._unsent_text][self._history_index])
+        self.set_text(self._history.move(by, typed=self.full_text))
 
     async def on_paste(self, event: events.Paste) -> None:
         """Insert a paste, folded if it is long."""
