@@ -1,5 +1,7 @@
 """Slash commands in an editor, spelled as in the terminal: those for which the editor has nothing of its own."""
 
+from typing import NamedTuple
+
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import SummaryMessage
@@ -19,15 +21,23 @@ COMMANDS = {
 """The arguments of each command, and what it does."""
 
 
-def split(text: str) -> tuple[str, str]:
-    """Return the name of the command in a message, and its arguments; an empty name for a message without one."""
+class Command(NamedTuple):
+    """A command as it was typed."""
+
+    name: str
+    argument: str
+
+
+def read_command(text: str) -> Command | None:
+    """Return the command in a message; None for a message without one."""
     name, _, rest = text.removeprefix("/").partition(" ")
-    return (name, rest.strip()) if text.startswith("/") and name in COMMANDS else ("", "")
+    return Command(name, rest.strip()) if text.startswith("/") and name in COMMANDS else None
 
 
-async def run(name: str, argument: str, session: Session, workspace: Workspace) -> str:
+async def run(command: Command, session: Session, workspace: Workspace) -> str:
     """Run a command. Return what it shows; nothing if a turn or a run was started. Raises ChatopsError."""
-    match name:
+    argument = command.argument
+    match command.name:
         case "workflow":
             return await _workflow(argument, session, workspace)
         case "compact" if argument == "undo":

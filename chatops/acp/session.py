@@ -148,12 +148,11 @@ class EditorSession:
             self._prompt = _Prompt.ENDED
 
     async def _send_prompt(self, text: str) -> PromptEnd:
-        name, argument = commands.split(text)
+        command = commands.read_command(text)
         session = await self._own_session()
         await self._display.show_notices_once(*self._notices, *self.app.notices(session.grant()))
-        if name:
-            shown = await commands.run(name, argument, session, self._workspace)
-            if shown:
+        if command is not None:
+            if shown := await commands.run(command, session, self._workspace):
                 await self._wait_until_shown()
                 await self._client.show(notice(shown))
                 return PromptEnd(status=TurnStatus.ANSWERED, usage=session.snapshot().usage)

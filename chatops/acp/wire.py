@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import acp
@@ -179,6 +179,14 @@ def _call_fields(card: Card) -> dict[str, Any]:
     return fields
 
 
+class _Opened(NamedTuple):
+    """What an editor is answered about a session that it has opened."""
+
+    session_id: SessionId
+    settings: dict[str, Any]
+    """The fields that every such answer has."""
+
+
 class Agent:
     """The methods that an editor calls."""
 
@@ -235,18 +243,18 @@ class Agent:
     @_answer_errors
     async def new_session(self, **params: Any) -> schema.NewSessionResponse:
         """Open a new session."""
-        session_id, settings = await self._open(replay=False, **params)
-        return schema.NewSessionResponse(session_id=session_id, **settings)
+        opened = await self._open(replay=False, **params)
+        return schema.NewSessionResponse(session_id=opened.session_id, **opened.settings)
 
     @_answer_errors
     async def load_session(self, **params: Any) -> schema.LoadSessionResponse:
         """Open a stored session, and show all of it."""
-        return schema.LoadSessionResponse(**(await self._open(replay=True, **params))[1])
+        return schema.LoadSessionResponse(**(await self._open(replay=True, **params)).settings)
 
     @_answer_errors
     async def resume_session(self, **params: Any) -> schema.ResumeSessionResponse:
         """Open a stored session whose messages the editor has."""
-        return schema.ResumeSessionResponse(**(await self._open(replay=False, **params))[1])
+        return schema.ResumeSessionResponse(**(await self._open(replay=False, **params)).settings)
 
     async def _open(
         self,
@@ -256,8 +264,7 @@ class Agent:
         session_id: str | None = None,
         additional_directories: list[str] | None = None,
         mcp_servers: list[Any] | None = None,
-    ) -> tuple[SessionId, dict[str, Any]]:
-        """Open a session. Return its id, and the fields that every answer about it has."""
+    ) -> _Opened:
         if not self._client:
             raise ConfigError("The connection is not initialized.")
         options = self._options(cwd)
@@ -281,7 +288,7 @@ class Agent:
             settings = await _settings_fields(session)
             # Until all of it is shown, the next request must not close the session again.
             await session.begin(replay=replay)
-        return session.view.session_id, settings
+        return _Opened(session.view.session_id, settings)
 
     def _options(self, cwd: str) -> Options:
         """Return the options of a session in the folder `cwd`. Raises ConfigError."""

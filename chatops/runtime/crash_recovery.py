@@ -8,6 +8,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import CallId
@@ -26,6 +27,14 @@ log = logging.getLogger(__name__)
 
 UNSENT = "unsent:"
 """Before the id of a turn: the setting with the round whose request was left to the next owner."""
+
+
+class _Left(NamedTuple):
+    """The processes that an attempt has left."""
+
+    processes: Processes
+    number: int = 0
+    """How many of them `processes` is true of."""
 
 
 class CrashRecovery:
@@ -83,31 +92,31 @@ class CrashRecovery:
         return {(row.call_id, row.attempt): row for row in rows}
 
     def _inspect(self, call_id: CallId, attempt: int, row: JournalRow | None) -> Interruption:
-        processes, count = self._stop_processes(call_id, attempt, row)
+        left = self._stop_processes(call_id, attempt, row)
         return Interruption(
             call_id=call_id,
             attempt=attempt,
             started_at=row.started_at if row is not None else None,
             # Read after the processes are stopped: then the output is complete.
             output=self._outputs.read(call_id, attempt),
-            processes=processes,
-            count=count,
+            processes=left.processes,
+            count=left.number,
         )
 
-    def _stop_processes(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
-        """Stop the processes of an attempt. Return what became of them, and how many that says it of."""
+    def _stop_processes(self, call_id: CallId, attempt: int, row: JournalRow | None) -> _Left:
+        """Stop the processes of an attempt, and return what became of them."""
         if row is not None and row.machine != self._here.machine:
-            return Processes.OTHER_MACHINE, 0
+            return _Left(Processes.OTHER_MACHINE)
         if row is None or not can_find_orphans():
-            return Processes.UNSEEN, 0
+            return _Left(Processes.UNSEEN)
         starter = replace(self._here, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
         if starter.boot_id != self._here.boot_id:
-            return Processes.RESTARTED, 0
+            return _Left(Processes.RESTARTED)
         if starter != self._here and is_alive(starter):
             # The other process may be suspended between storing the intent and starting the tool, so finding no process
             # proves nothing.
-            return Processes.ELSEWHERE, count_orphans(call_id, attempt)
+            return _Left(Processes.ELSEWHERE, count_orphans(call_id, attempt))
         stopped = stop_orphans(call_id, attempt)
         if stopped.running:
-            return Processes.RUNNING, len(stopped.running)
-        return (Processes.STOPPED, stopped.count) if stopped.count else (Processes.GONE, 0)
+            return _Left(Processes.RUNNING, len(stopped.running))
+        return _Left(Processes.STOPPED, stopped.count) if stopped.count else _Left(Processes.GONE)

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from chatops.config.failpoints import reach
 from chatops.domain.events import CallStreamed, Event, Notice, NoticeChanged, ReasoningDelta, TextDelta
@@ -34,6 +34,13 @@ from chatops.runtime.services import retry_while_away
 log = logging.getLogger(__name__)
 
 
+class PartialReply(NamedTuple):
+    """What has streamed of a reply."""
+
+    text: str = ""
+    reasoning: str = ""
+
+
 @dataclass(slots=True)
 class ModelCall:
     """The model call of round `round_id`. `publish` takes the events until it ends."""
@@ -49,9 +56,9 @@ class ModelCall:
     waiting: Waiting | Retrying | None = None
     """The event behind the notice that is shown while no data comes."""
 
-    def partial(self) -> tuple[str, str]:
-        """Return the text and reasoning streamed so far."""
-        return "".join(self.text), "".join(self.reasoning)
+    def partial(self) -> PartialReply:
+        """Return what has streamed so far."""
+        return PartialReply("".join(self.text), "".join(self.reasoning))
 
     async def run(self, models: ModelClient, request: ModelRequest) -> ModelReplyInput | ModelFailureInput:
         """Ask the model and follow the reply to its end. Raises nothing but CancelledError."""

@@ -63,7 +63,7 @@ from chatops.engine.inputs import (
     ToolResultInput,
 )
 from chatops.runtime.delegation import ChildOfCall, Children
-from chatops.runtime.model_call import ModelCall
+from chatops.runtime.model_call import ModelCall, PartialReply
 from chatops.runtime.services import (
     Services,
     is_workspace_gone,
@@ -158,9 +158,9 @@ class Performer:
             case _ as never:
                 assert_never(never)
 
-    def partial(self) -> tuple[str, str]:
-        """Return the text and reasoning streamed so far for the current reply."""
-        return self._model_call.partial() if self._model_call is not None else ("", "")
+    def partial(self) -> PartialReply:
+        """Return what has streamed of the current reply."""
+        return self._model_call.partial() if self._model_call is not None else PartialReply()
 
     async def aclose(self) -> None:
         """Stop all tasks and wait until they have stopped. Afterwards nothing is started or delivered."""

@@ -186,16 +186,23 @@ def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSet
     return settings.bound_by_parent(*narrowed_by_user(store, info.parent))
 
 
-def narrowed_by_user(store: Store, session_id: SessionId) -> tuple[tuple[str, ...], tuple[SandboxChange, ...]]:
-    """Return the tools that the user revoked for a session, and the changes made to its limits of commands. Blocks.
+class ByUser(NamedTuple):
+    """What the user has taken from a session, whatever its role."""
 
-    Raises StoreError.
-    """
+    revoked: tuple[str, ...]
+    """Tools."""
+    sandbox: tuple[SandboxChange, ...]
+    """Changes of the limits of commands."""
+
+
+def narrowed_by_user(store: Store, session_id: SessionId) -> ByUser:
+    """Return what the user has taken from a session. Blocks. Raises StoreError."""
     changes = []
     for line in (store.setting(f"sandbox:{session_id}") or "").split("\n"):
         with suppress(ConfigError):  # one of another version
             changes.append(parse_change(line))
-    return tuple(name for name in (store.setting(f"revoked:{session_id}") or "").split("\n") if name), tuple(changes)
+    names = (store.setting(f"revoked:{session_id}") or "").split("\n")
+    return ByUser(tuple(filter(None, names)), tuple(changes))
 
 
 def missing_role(role: str) -> Layer:

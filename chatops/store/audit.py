@@ -54,7 +54,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from chatops.domain.canonical import canonical, json_or_text, parse_json
 from chatops.domain.errors import StoreError, UnreadableError
@@ -327,15 +327,23 @@ def _parse_anchor(content: str, number: int) -> Anchor:
     raise ValueError(f"line {number} is no anchor: expected a JSON object with session, number and chain")
 
 
-def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[str], dict[str, int]]:
-    """Return the faults of the chains, and the number of the last row of each session that an anchor proves.
+class Verified(NamedTuple):
+    """What is known of the chains."""
+
+    faults: list[str]
+    proven: dict[str, int]
+    """The number of the last row of each session that an anchor proves."""
+
+
+def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> Verified:
+    """Verify the chains, and compare them with the anchors.
 
     `rows` are all rows of the store, by session and number. A change up to the row of an anchor is always found. A
     later change is found unless its author has also written the rest of the chain again.
     """
     chains, faults = _read_chains(rows)
     proven, differing = _compare(chains, anchors)
-    return faults + differing, proven
+    return Verified(faults + differing, proven)
 
 
 def _read_chains(rows: Sequence[AuditRow]) -> tuple[dict[str, list[str]], list[str]]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from chatops.domain.decisions import NO_UID
 from chatops.domain.errors import SessionHeldError, StoreError, UnreadableError
@@ -42,6 +42,15 @@ BUSY_TIMEOUT_MS = 5000
 """Milliseconds without a commit of anyone after which a lock counts as held by a program that hangs."""
 MAX_WAIT_S = 60.0
 """Seconds that a transaction waits at most while other processes commit theirs."""
+
+
+class ClockLook(NamedTuple):
+    """A look at the clock of a database, in seconds."""
+
+    took: float
+    """How long the answer took."""
+    ahead: float
+    """How far that clock is ahead of this machine's."""
 
 
 class Connection:
@@ -220,15 +229,15 @@ class Connection:
         """Return the time by which leases expire, in seconds since the epoch."""
         return time.time()
 
-    def measure_clock(self) -> tuple[float, float]:
-        """Return how long the database takes to answer, and how far its clock is ahead, both in seconds."""
+    def measure_clock(self) -> ClockLook:
+        """Ask the database for its time."""
         measured = []
         for _ in range(3):
             began, here = time.monotonic(), time.time()
             there = self.now()
             took = time.monotonic() - began
             # The answer is taken to come from the middle of that time.
-            measured.append((took, there - here - took / 2))
+            measured.append(ClockLook(took, there - here - took / 2))
         # The quickest answer says most about the clock: the error is at most half of the time that it took.
         return min(measured)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -214,6 +214,15 @@ def workspace_name(name: str) -> str:
     return name
 
 
+class Mismatch(NamedTuple):
+    """Where turns and hints do not fit together. A turn without a hint is not driven."""
+
+    turns: int
+    """Turns that can go on and have no hint."""
+    hints: int
+    """Hints at no such turn."""
+
+
 class Queue(StorePart):
     """The methods of `Store` about turns for workers. Only in a database: see `must_be_shared`."""
 
@@ -296,8 +305,8 @@ class Queue(StorePart):
             self._notify("SELECT workspace FROM queue WHERE session_id = ?", session_id)
             return True
 
-    def sweep(self) -> tuple[int, int]:
-        """Make the hints that are missing, and delete those without anything to do. Return how many of each."""
+    def sweep(self) -> Mismatch:
+        """Make the hints that are missing, and delete those without anything to do. Return how many there were."""
         rows = self._rows
         with rows.write():
             missing = f"SELECT r.session_id, r.is_new {_UNHINTED}"
@@ -305,14 +314,14 @@ class Queue(StorePart):
             gone = rows.run(f"DELETE {_IDLE_HINTS}").rowcount
             if made:
                 self._notify("SELECT DISTINCT q.workspace FROM hints h JOIN queue q ON q.session_id = h.session_id")
-        return made, gone
+        return Mismatch(made, gone)
 
-    def unmatched(self) -> tuple[int, int]:
-        """Return how many turns that can go on have no hint, and how many hints have no such turn. None is driven."""
+    def unmatched(self) -> Mismatch:
+        """Return what `sweep` would mend."""
         with self._rows.query():
             counts = self._rows.one(f"SELECT (SELECT count(*) {_UNHINTED}), (SELECT count(*) {_IDLE_HINTS})")
         turns, hints = counts or (0, 0)
-        return integer(turns), integer(hints)
+        return Mismatch(integer(turns), integer(hints))
 
     def _notify(self, which: str, *values: str) -> None:
         for (workspace,) in self._rows.all(which, *values):

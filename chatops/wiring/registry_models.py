@@ -91,12 +91,14 @@ class RegistryModels:
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
-        window, priced = self._window_and_price(spec)
+        memory = memory_of(spec, self._settings())
         sized = ModelTarget(
             name=name,
             label=spec.label or name,
-            context_window=window,
-            priced=priced,
+            # As an error of its server has named it, else the registry.
+            context_window=spec.context_window if memory is None else memory.context_window(spec.context_window),
+            # No price is looked up here.
+            priced=(spec.price or (memory.price() if memory is not None else None)) is not None,
             endpoint=endpoint_of(spec),
             engine=str(spec.type),
             sees_images=spec.takes_images,
@@ -104,16 +106,6 @@ class RegistryModels:
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
-
-    def _window_and_price(self, spec: ModelSpec) -> tuple[int | None, bool]:
-        """Return a model's context window in tokens (None: unknown), and whether its price is known.
-
-        The window is from an error of its server, else from the registry. No price is looked up.
-        """
-        memory = memory_of(spec, self._settings())
-        if memory is None:
-            return spec.context_window, spec.price is not None
-        return memory.context_window(spec.context_window), (spec.price or memory.price()) is not None
 
     def look_up_price(self, target: ModelTarget) -> ModelTarget:
         """Return the target with whether its price is known. That of a public provider is looked up once."""

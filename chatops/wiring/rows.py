@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chatops.config.folder_identity import path_of
 from chatops.domain.errors import ConfigError
@@ -172,11 +172,22 @@ def workflow_list(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow], *, r
     return "\n".join(lines)
 
 
-def describe_rule(row: "RuleRow") -> tuple[str, str, str]:
-    """Return a remembered rule in three lines: its pattern, where it answers, and when it was made and used."""
+class RuleLines(NamedTuple):
+    """A remembered rule in words."""
+
+    pattern: str
+    where: str
+    """Where it answers."""
+    since: str
+    """When it was made and used."""
+
+
+def describe_rule(row: "RuleRow") -> RuleLines:
+    """Return a remembered rule in three lines."""
     rule = row.rule
     where = f"{scope_words(rule.scope, rule.role)}{f' ({path_of(rule.folder)})' if rule.folder else ''}"
     used = "not used yet"
     if row.used_at is not None:
         used = f"used {'once' if row.uses == 1 else f'{row.uses} times'}, last {when(row.used_at)}"
-    return show_rule(rule.tool, rule.pattern), where, f"made {when(row.made_at)} with call {rule.source_call}; {used}"
+    since = f"made {when(row.made_at)} with call {rule.source_call}; {used}"
+    return RuleLines(show_rule(rule.tool, rule.pattern), where, since)
