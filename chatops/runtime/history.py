@@ -54,7 +54,7 @@ class History:
     def context_used(self, state: TurnState | None, grant: Grant) -> int:
         """Return the estimated tokens of the next request."""
         messages = self.messages if state is None else (*state.history, *state.messages)
-        key = (messages[-1].id if messages else "", len(messages), grant.role, grant.models)
+        key = (messages[-1].id if messages else "", len(messages), grant.prompt, grant.tools, grant.models)
         made_from, tokens = self._context
         if made_from != key:
             tokens = fit_messages(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0]).tokens

@@ -185,6 +185,19 @@ async def test_the_shares_of_the_context_make_up_the_whole(commands: CommandLine
     assert sum(size for name, size in shares.items() if name != "free") == used
 
 
+async def test_trusted_notes_count_for_the_context_at_once(commands: CommandLine) -> None:
+    await commands.send("hello")
+    before = commands.session.snapshot().context_used
+    (commands.app.workspace / "AGENTS.md").write_text("Use British spelling. " * 100)
+    question = await commands.workspace.trust.current()
+    await commands.workspace.trust.answer(question, trusted=True)
+    await until(lambda: "British" in commands.session.grant().prompt)
+    await commands.type("/context")
+    used = commands.session.snapshot().context_used
+    assert used > before + 400
+    assert sum(share.size for share in commands.shares if share.name != "free") == used
+
+
 async def test_the_cost_is_shown_by_day_and_model(commands: CommandLine) -> None:
     await commands.send("hello")
     await commands.type("/cost")
