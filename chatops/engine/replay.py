@@ -41,7 +41,7 @@ from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.pairing import Results, results_of
 from chatops.engine.state import Finished, InRound, Settled, Started, Stopping, TurnState
 from chatops.engine.view import settled_so_far, tool_started, turn_finished
-from chatops.engine.workflow.progress import run_finished, step_started
+from chatops.engine.workflow.progress import run_finished, run_started, step_started
 from chatops.engine.workflow.state import RunFinished, RunningStep, WorkflowState
 
 
@@ -68,13 +68,13 @@ def replay(
     results = results_of(messages)
     calls = _CallEvents(turn, pending, executed=executed)
     current = ""
+    yield from begun.get(current, ())
     for place, message in enumerate(messages):
         match message:
             case UserMessage() if (message_turn := turn_of(message.id) or message.id) != current:
                 yield from ended.get(current, ())
                 current = message_turn
-                if current in begun:
-                    yield begun[current]
+                yield from begun.get(current, ())
                 yield TurnStarted(
                     id=TurnId(current),
                     parent_id=session_id,
@@ -198,16 +198,17 @@ class _CallEvents:
         return call.id if count == 1 else CallId(f"{call.id}#{count}")
 
 
-def _events_before_turns(run: WorkflowState) -> Mapping[str, Event]:
-    """Return the event before each turn of a run, by turn id."""
-    begun: dict[str, Event] = {
-        record.turn_id: step_started(run, record.step, record.attempt, record.turn_id)
+def _events_before_turns(run: WorkflowState) -> Mapping[str, tuple[Event, ...]]:
+    """Return the events before each turn of a run, by turn id, and under the empty id those before all turns."""
+    begun: dict[str, tuple[Event, ...]] = {"": (run_started(run),)}
+    begun |= {
+        record.turn_id: (step_started(run, record.step, record.attempt, record.turn_id),)
         for record in run.attempts
         if not record.gate
     }
     phase = run.phase
     if isinstance(phase, RunningStep):
-        begun[phase.turn_id] = step_started(run, phase.step, phase.attempt, phase.turn_id)
+        begun[phase.turn_id] = (step_started(run, phase.step, phase.attempt, phase.turn_id),)
     return begun
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -11,7 +12,7 @@ from chatops.config.paths import write_new_private
 from chatops.domain.errors import ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import CallId, MessageId, SessionId, child_session
-from chatops.domain.messages import AssistantMessage, UserMessage
+from chatops.domain.messages import AssistantMessage, Speaker, UserMessage
 from chatops.domain.wording import cut, one_line, plural
 from chatops.runtime.descriptions import call_line, resume_summary
 from chatops.runtime.session import Session
@@ -127,10 +128,17 @@ class SessionList:
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
         """Return the last message of the user and the last answer of a session, each in one line with its author."""
         messages = await asyncio.to_thread(self._app.store.history, session_id, last=_PREVIEW_MESSAGES)
-        asked = (said.text for said in reversed(messages) if isinstance(said, UserMessage))
+        asked = [said for said in messages if isinstance(said, UserMessage) and said.by is not Speaker.MACHINE]
         answers = (said.text for said in reversed(messages) if isinstance(said, AssistantMessage) and said.text.strip())
-        last = {"You": next(asked, ""), "Answer": next(answers, "")}
+        request = asked[-1].text if asked else await asyncio.to_thread(self._request_of_run, session_id)
+        last = {"You": request, "Answer": next(answers, "")}
         return [f"{author}: {one_line(text, most=_MAX_PREVIEW_CHARS)}" for author, text in last.items() if text.strip()]
+
+    def _request_of_run(self, session_id: SessionId) -> str:
+        """Return what a workflow run was asked for; empty if the session is not a run."""
+        with suppress(NoSuchSessionError):
+            return self._app.store.load_run(session_id).query
+        return ""
 
     async def child_transcript(self, call: CallId) -> str:
         """Return what a child session has said and done so far, as Markdown.

@@ -88,15 +88,7 @@ def contract_of(step: StepSpec, done: tuple[DoneCall, ...] = ()) -> StepContract
 
 def opening_events(state: WorkflowState) -> tuple[Event, ...]:
     """Return the events that announce a stored run to a UI: the run, and its current attempt."""
-    started = WorkflowStarted(
-        id=state.session_id,
-        parent_id="",
-        workflow=state.spec.name,
-        steps=tuple(step.name for step in state.spec.steps),
-        query=state.query,
-        role=state.role,
-    )
-    phase = state.phase
+    started, phase = run_started(state), state.phase
     if isinstance(phase, RunFinished):
         return (started,)
     # The first turn of the current attempt: later ones are those of its gates.
@@ -105,6 +97,18 @@ def opening_events(state: WorkflowState) -> tuple[Event, ...]:
     ]
     turn_id = phase.turn_id if isinstance(phase, RunningStep) else turn_ids[0]
     return started, step_started(state, phase.step, phase.attempt, turn_id)
+
+
+def run_started(state: WorkflowState) -> WorkflowStarted:
+    """Return the event of a run that begins."""
+    return WorkflowStarted(
+        id=state.session_id,
+        parent_id="",
+        workflow=state.spec.name,
+        steps=tuple(step.name for step in state.spec.steps),
+        query=state.query,
+        role=state.role,
+    )
 
 
 def step_started(state: WorkflowState, step: int, attempt: int, turn_id: TurnId) -> StepStarted:

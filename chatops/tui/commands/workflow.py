@@ -1,14 +1,25 @@
-"""The ``/workflow`` command: lists workflows and runs, and controls the run of the open session."""
+"""The ``/workflow`` command: offers workflows and runs, and controls the run of the open session."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
-from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, ShowSession, ShowStep, ShowText
+from chatops.tui.commands.replies import (
+    Choose,
+    Context,
+    Notify,
+    Replies,
+    ScreenAction,
+    ShowSession,
+    ShowStep,
+    ShowText,
+    Write,
+)
 from chatops.tui.composer import Completion
-from chatops.wiring.rows import workflow_list
+from chatops.tui.dialogs.picker import Choice, Picker, table
+from chatops.wiring.rows import RunRow, WorkflowRow
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -20,19 +31,20 @@ VERBS = {
     "resume ": "resume a run",
     "cancel ": "cancel this run",
 }
+_NONE_DEFINED = "None is defined. Define one under workflows in the registry, or as a file beside it."
+_WIDTHS = (24, 64)
+"""Cells of the name of a workflow and of its steps, which a dialog in 80 columns shows beside it."""
 _NO_RUN = "This session is not a workflow run. /workflow lists workflows and runs."
 _RUNS_ELSEWHERE = "This run is followed read-only. /takeover takes it over."
 
 
 async def workflow(context: Context, argument: str) -> Replies:
-    """Do what the first word says. Without one, list workflows and runs."""
+    """Do what the first word says. Without one, let the user choose a workflow, or a run to resume."""
     verb, rest = _split_first_word(argument)
     match verb:
         case "":
             runs = context.workspace.runs
-            resumes = "/workflow resume ID resumes one."
-            listed = workflow_list(await runs.workflows(), await runs.unfinished(), resumes=resumes)
-            return (ShowText("Workflows", listed),)
+            return (_choose({row.name: row for row in await runs.workflows()}, await runs.unfinished()),)
         case "run":
             return await _run_workflow(context, rest)
         case "show":
@@ -44,6 +56,34 @@ async def workflow(context: Context, argument: str) -> Replies:
         case _:
             known = ", ".join(map(str.rstrip, VERBS))
             raise ConfigError(f"/workflow knows {known}, and not {verb!r}.", advice="/workflow lists them.")
+
+
+def _choose(workflows: Mapping[str, WorkflowRow], runs: Sequence[RunRow]) -> Choose:
+    """Offer to write the command that runs a workflow, or to resume a run."""
+
+    async def chosen(context: Context, key: str) -> Replies:
+        verb, name = _split_first_word(key)
+        if verb == "resume":
+            return await _resume_run(context, name)
+        if problem := workflows[name].problem:
+            return (ShowText(f"Workflow {name} cannot run", problem),)
+        return (Write(f"/workflow {key} "),)
+
+    rows = [
+        (
+            f"run {row.name}",
+            (row.name, "cannot be used" if row.problem else " → ".join(row.steps)),
+            row.problem or row.description,
+        )
+        for row in workflows.values()
+    ]
+    rows += [(f"resume {run.id}", ("resume", run.title), f"{run.state}, {run.when}\n{run.id}") for run in runs]
+    texts = table([cells for _, cells, _ in rows], most=_WIDTHS) if rows else []
+    choices = [
+        Choice(key=key, text=text, find=" ".join(cells), preview=preview)
+        for (key, cells, preview), text in zip(rows, texts, strict=True)
+    ]
+    return Choose(Picker("Workflows", choices=choices, empty=_NONE_DEFINED), chosen)
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:

@@ -129,7 +129,7 @@ class OwnRunPresenter(RunPresenter):
     ) -> None:
         self.run = run
         """The run that executes, or executed, the session."""
-        self._resumed = False
+        self._resumed, self._is_new = False, not run.stored
         super().__init__(screen, user, self._own_state, clock=clock)
 
     def _own_state(self) -> RunState:
@@ -170,6 +170,8 @@ class OwnRunPresenter(RunPresenter):
 
         Until the run is resumed, a decision would be judged by rights that are not loaded yet.
         """
+        if not self._resumed and self._is_new:
+            return "The run is starting."
         if not self._resumed:
             return f"The {'session' if self.run.over else 'run'} is being resumed."
         problem = self.run.blocked_by

@@ -21,8 +21,8 @@ Rules:
 - Reasoning that led to neither text nor calls is not stored, so its block is removed. A turn stopped in the middle of a
   reply keeps the text and marks it incomplete.
 - Calls beyond the limit of a reply share one card per round.
-- In a workflow run, a turn starts with a step line instead of a user message, and the accepted answer is not repeated
-  at its end.
+- A workflow run starts with the request as a user message. Its turns start with a step line instead, and the accepted
+  answer is not repeated at their end.
 - Text stays unsanitised here. The code that draws a block sanitises it.
 """
 
@@ -167,9 +167,9 @@ class Projector:
                 return self._role_switched_or_noticed(event)
             case RoundClosed():
                 return self._round_closed(event.id)
-            case StepStarted() | AnswerRefused() | WorkflowFinished():
+            case WorkflowStarted() | StepStarted() | AnswerRefused() | WorkflowFinished():
                 return self._run_changed(event)
-            case RoundStarted() | TurnPaused() | WorkflowStarted() | GateChecked() | StepFinished() | ReviewRequested():
+            case RoundStarted() | TurnPaused() | GateChecked() | StepFinished() | ReviewRequested():
                 return []
             case CallStreamed() | CallProgressed():
                 return []  # The transcript draws it when it draws what moves.
@@ -232,8 +232,12 @@ class Projector:
             return []
         return [self._put(UserBlock(id=block_id, text=event.text, files=event.files, role=event.role))]
 
-    def _run_changed(self, event: StepStarted | AnswerRefused | WorkflowFinished) -> list[Op]:
+    def _run_changed(self, event: WorkflowStarted | StepStarted | AnswerRefused | WorkflowFinished) -> list[Op]:
         match event:
+            case WorkflowStarted():
+                request = UserBlock(id=f"{event.id}.request", text=event.query, role=event.role)
+                steps = f"Run of workflow {event.workflow} started. Steps: {', '.join(event.steps)}."
+                return [self._put(request), self._put(NoticeBlock(id=f"{event.id}.started", text=steps))]
             case StepStarted():
                 self._run_turns[event.turn_id] = _step_title(event)
                 return []

@@ -97,6 +97,10 @@ class FakeRun(WorkflowRun):
         return self.play.state
 
     @property
+    def stored(self) -> bool:
+        return self.play.turn is not None
+
+    @property
     def blocked_by(self) -> ChatopsError | None:
         return self.stuck
 

@@ -489,15 +489,54 @@ async def test_no_dialog_opens_before_the_run_is_resumed_or_while_it_is_blocked(
 # /workflow
 
 
-async def test_workflow_lists_what_there_is() -> None:
+async def test_a_workflow_is_chosen_from_a_list_and_its_command_is_written() -> None:
     workspace = FakeWorkspace(
-        known=[WorkflowRow(name="release", steps=("find", "make"), description="Ship it")],
-        left=[RunRow(id=RUN, title="release: ship it", state="make: to review", when="today 10:15")],
+        known=[
+            WorkflowRow(name="release", steps=("find", "make"), description="Ship it"),
+            WorkflowRow(name="broken", problem="flow.yaml, line 3: no steps"),
+        ]
     )
     async with stage(workspace=workspace) as running:
         await send(running, "/workflow")
-        assert "release: find → make" in running.text
-        assert "make: to review" in running.text
+        assert isinstance(running.app.screen, Picker)
+        assert "release  find → make" in running.text and "Ship it" in running.text
+        assert "broken   cannot be used" in running.text
+        await running.press("enter")
+        assert running.draft == "/workflow run release "
+        await send(running, "/workflow")
+        await running.press("down", "enter")
+        assert isinstance(running.app.screen, TextScreen)
+        assert "Workflow broken cannot run" in running.text and "flow.yaml, line 3: no steps" in running.text
+        assert not workspace.begun
+
+
+async def test_a_run_that_was_left_is_chosen_from_the_same_list() -> None:
+    run = FakeRun(assembly())
+    left = [RunRow(id=RUN, title="release: ship it", state="make: to review", when="today 10:15")]
+    async with stage(workspace=FakeWorkspace(led=[run], others={RUN: run.session}, left=left)) as running:
+        await send(running, "/workflow")
+        assert "resume  release: ship it" in running.text and "make: to review, today 10:15" in running.text
+        await running.press("enter")
+        assert run.gone_on == 1
+
+
+async def test_a_new_run_starts_and_shows_what_was_asked() -> None:
+    run = FakeRun(assembly())
+    run.until = asyncio.Event()
+    workspace = FakeWorkspace(led=[run], others={"run": run.session})
+    async with stage(workspace=workspace, size=(120, 30)) as running:
+        running.app.chat.composer.set_text("/workflow run assembly ship it")
+        await running.app._press_keys(["enter"])
+        while not run.gone_on:
+            await running.pilot.pause()
+        running.app.chat.update_now()
+        await running.pilot.pause()
+        assert "The run is starting." in running.text and "resumed" not in running.text
+        run.until.set()
+        await running.settle()
+        assert "The run is starting." not in running.text
+        assert "▌ ship it" in running.text
+        assert "· Run of workflow assembly started. Steps: discover, configure, deploy," in running.text
 
 
 async def test_workflow_run_opens_a_session_of_its_own_and_keeps_the_previous_one() -> None:
@@ -634,7 +673,7 @@ async def test_a_command_that_is_written_out_runs_at_once_though_more_is_offered
     async with stage(workspace=workspace) as running:
         await running.type_fast(*"/workflow ")
         await running.press("enter")
-        assert isinstance(running.app.screen, TextScreen)
+        assert isinstance(running.app.screen, Picker)
         await running.press("escape")
         await running.type_fast(*"/workflow cancel")
         await running.press("enter")

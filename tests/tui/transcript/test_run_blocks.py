@@ -93,9 +93,18 @@ def test_each_turn_of_a_step_starts_with_a_step_line() -> None:
     same(run)
     steps = [block for block in run.blocks if isinstance(block, StepBlock)]
     assert [block.title for block in steps] == ["Step 1: find", "Step 2: make"]
-    assert not any(isinstance(block, UserBlock) for block in run.blocks)
+    assert [block.text for block in run.blocks if isinstance(block, UserBlock)] == ["ship it"]
     assert "a db" not in "\n".join(pictures(steps)[2:3]), "what the model was told is folded"
     assert "ship it" in pictures(steps)[3]
+
+
+def test_a_run_starts_with_the_request_and_the_names_of_its_steps() -> None:
+    run = Watched(step("find"), step("make"))
+    same(run)
+    request, started, first_step = run.blocks
+    assert isinstance(request, UserBlock) and request.text == "ship it"
+    assert isinstance(started, NoticeBlock) and isinstance(first_step, StepBlock)
+    assert started.text == "Run of workflow release started. Steps: find, make."
 
 
 def test_an_attempt_shows_why_the_one_before_failed() -> None:
