@@ -105,10 +105,12 @@ class ApplyTool:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
         result = _result_of(applied, undo=asked.undo is not None)
         left = () if asked.only is None else {entry.path for entry in changes.entries} - {*asked.only, *applied.left}
-        not_chosen = [display_path(entry.path) for entry in changes.entries if entry.path in left]
+        not_chosen = tuple(entry.path for entry in changes.entries if entry.path in left)
         if not not_chosen:
             return result
-        return replace(result, content=f"{result.content}\nNot chosen: {list_names(not_chosen, most=_MAX_NAMED)}.")
+        names = list_names([display_path(path) for path in not_chosen], most=_MAX_NAMED)
+        content = f"{result.content}\nNot chosen: {names}."
+        return replace(result, content=content, facts=replace(result.facts, not_chosen=not_chosen))
 
     def _read_approved(self, facts: CallFacts, folder: TurnFolder, *, undo: int | None) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""

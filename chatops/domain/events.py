@@ -342,6 +342,8 @@ class Notice:
     text: str
     advice: str = ""
     level: Literal["info", "warning", "error"] = "info"
+    not_chosen: tuple[str, ...] = ()
+    """Paths of a contained turn whose changes the user did not choose to apply, if the notice is about that."""
 
 
 @frozen_dataclass

@@ -126,6 +126,8 @@ class NoticeMessage:
     """True if the next request tells the model too."""
     to_model: str = ""
     """Text for the model instead of `text`; empty: the same."""
+    not_chosen: tuple[str, ...] = ()
+    """As in `ResultFacts`, if it tells the result of such a call."""
     kind: Literal["notice"] = "notice"
 
 

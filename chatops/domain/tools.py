@@ -464,6 +464,8 @@ class ResultFacts:
     """The skill that the call put in use for the rest of the turn, if it restricts tools."""
     usage: Usage | None = None
     """What the models of a child turn have used. It counts for the turn of the call too."""
+    not_chosen: tuple[str, ...] = ()
+    """For the changes of a contained turn: the paths, in the workspace, that the user did not choose to apply."""
 
 
 NO_FACTS = ResultFacts()

@@ -104,14 +104,18 @@ class StepDraft:
         self.add_message(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, advice=advice, level=level))
 
-    def inform(self, text: str, *, to_model: str = "", for_model: bool = True) -> None:
+    def inform(
+        self, text: str, *, to_model: str = "", for_model: bool = True, not_chosen: tuple[str, ...] = ()
+    ) -> None:
         """Add a notice for the user.
 
         `for_model`: the next request tells the model too. `to_model`: the words that the model gets instead of `text`.
         """
-        message = NoticeMessage(id=self.next_message_id(), text=text, for_model=for_model, to_model=to_model)
+        message = NoticeMessage(
+            id=self.next_message_id(), text=text, for_model=for_model, to_model=to_model, not_chosen=not_chosen
+        )
         self.add_message(message)
-        self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, level="info"))
+        self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, not_chosen=not_chosen))
 
     def close_attempt(self, index: int, attempt: int, result: ToolResult) -> None:
         """Close the journal row of an attempt at the `index`-th call of the round with `result`."""

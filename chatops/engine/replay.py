@@ -100,7 +100,12 @@ def replay(
                 yield Notice(id=message.id, parent_id=session_id, text=message.notice)
             case NoticeMessage():
                 yield Notice(
-                    id=message.id, parent_id=current, text=message.text, advice=message.advice, level=message.level
+                    id=message.id,
+                    parent_id=current,
+                    text=message.text,
+                    advice=message.advice,
+                    level=message.level,
+                    not_chosen=message.not_chosen,
                 )
             case _ as never:
                 assert_never(never)

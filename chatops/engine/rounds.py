@@ -254,7 +254,7 @@ def _end_apply_round(draft: StepDraft) -> None:
         text = f"The changes were discarded. Nothing was applied.{reason}"
         draft.inform(text, to_model=feedback.DISCARDED + reason)
     else:
-        draft.inform(result.content)
+        draft.inform(result.content, not_chosen=result.facts.not_chosen)
     if not is_sent_back:
         containment.end_containment(draft)
     if phase.ending is None or is_sent_back:

@@ -140,6 +140,7 @@ async def test_the_result_of_a_partial_undo_is_no_failure_and_names_what_stays(
     result = await tool.run(await inspected(tool, context, arguments), context)
     assert result.outcome is Outcome.SUCCESS
     assert told in result.content and "b.txt" in result.content
+    assert result.facts.not_chosen == (() if only is None else ("c.txt",))
 
 
 async def test_files_that_an_undo_left_are_listed_again(scene: Scene) -> None:

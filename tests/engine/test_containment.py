@@ -18,6 +18,7 @@ from chatops.domain.tools import (
     CallFacts,
     Outcome,
     RawCall,
+    ResultFacts,
     ToolResult,
     ToolSpec,
     Verdict,
@@ -96,9 +97,11 @@ class Turn:
         found = CallFacts(arguments=effect.call.arguments, contained=effect.contained, **facts)  # type: ignore[arg-type]
         return self.take(InspectionInput(call_id=effect.call.id, facts=found))
 
-    def returned(self, outcome: Outcome = Outcome.SUCCESS, content: str = "ok") -> TurnStep:
+    def returned(
+        self, outcome: Outcome = Outcome.SUCCESS, content: str = "ok", *, not_chosen: tuple[str, ...] = ()
+    ) -> TurnStep:
         (effect,) = [one for one in self.step.effects if isinstance(one, RunTool)]
-        result = ToolResult(outcome=outcome, content=content)
+        result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(not_chosen=not_chosen))
         return self.take(ToolResultInput(call_id=effect.call.id, attempt=effect.attempt, result=result))
 
     def decide(self, decision: Decision, *, by: Principal = USER) -> TurnStep:
@@ -153,11 +156,11 @@ def test_writes_run_in_the_copy_without_a_question_and_the_end_asks_once() -> No
     (again,) = [one for one in turn.step.effects if isinstance(one, InspectCall)]
     assert canonical(["a"]) in again.call.arguments
     turn.inspected(hashes=("changes 1",))
-    turn.returned(content="Applied 1 change: a.")
+    turn.returned(content="Applied 1 change: a.", not_chosen=("b",))
     assert isinstance(turn.state.phase, Finished) and turn.state.phase.answer == "Done."
     assert turn.state.containment is None and DiscardCopy(name="s.1.c0") in turn.step.effects
     notes = [m for m in turn.state.messages if isinstance(m, NoticeMessage) and m.for_model]
-    assert [note.text for note in notes] == ["Applied 1 change: a."]
+    assert [(note.text, note.not_chosen) for note in notes] == [("Applied 1 change: a.", ("b",))]
 
 
 def test_the_retry_of_a_contained_turn_that_failed_is_contained_in_a_copy_of_its_own() -> None:

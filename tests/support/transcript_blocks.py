@@ -127,6 +127,7 @@ def samples() -> list[Block]:
             **EDIT,
         ),
         card("write", "", outcome=Outcome.SUCCESS, duration_ms=3, **WRITE),
+        card("left_out", "", outcome=Outcome.SUCCESS, duration_ms=3, left_out=True, **WRITE),
         card(
             "read",
             "",

@@ -126,6 +126,8 @@ class ToolCardBlock:
     """Number of lines, entries or matches that it found."""
     files: tuple[FileRef, ...] = ()
     """Files that the call returned."""
+    left_out: bool = False
+    """True if the user did not choose to apply what it has changed in the copy of a contained turn."""
     started_at: float = field(default=0.0, compare=False)
     """Time of its start, as `time.time()` counts; 0 if it is not running or the time is not known."""
 

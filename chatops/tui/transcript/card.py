@@ -367,6 +367,8 @@ def sign_of(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
             return signs.running, theme.link + Style(underline=False)
         case CardStatus.SETTLED if card.imported:
             return signs.unsettled, theme.muted
+        case CardStatus.SETTLED if card.left_out:
+            return signs.minus, theme.muted
         case CardStatus.SETTLED:
             if card.outcome is Outcome.SUCCESS:
                 return signs.done, theme.good
@@ -414,6 +416,8 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
     if card.imported:
         claimed = "" if card.outcome in (None, Outcome.SUCCESS) else f" {dot} {card.outcome.value}"
         return f"{NOT_RUN_HERE}{claimed}"
+    if card.left_out:
+        return "left out"
     match card.outcome:
         case None:
             return "no result"

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from posixpath import normpath
 from typing import assert_never
 
 from chatops.domain.events import (
@@ -68,7 +69,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import CallId, RoundId, is_child, thought_id
 from chatops.domain.messages import RoleSwitchMessage, Speaker
-from chatops.domain.tools import BUDGET_EXTEND, CONTAINED_APPLY, ResultSource
+from chatops.domain.tools import BUDGET_EXTEND, CONTAINED_APPLY, ResultSource, built_in_capabilities, written_path
 from chatops.domain.wording import as_fields
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -207,7 +208,7 @@ class Projector:
                 return [self._put(divider)]
             case Notice():
                 notice = NoticeBlock(id=event.id, text=event.text, advice=event.advice, level=event.level)
-                return [self._put(notice)]
+                return [*self._leave_out(event.not_chosen), self._put(notice)]
             case NoticeChanged(id=key, text=text):
                 block = self.blocks.get(key)
                 return [self._put(replace(block, text=text))] if isinstance(block, NoticeBlock) else []
@@ -346,6 +347,16 @@ class Projector:
             case _:
                 return [self._put(finished_card(event.id, event, own=own))]
 
+    def _leave_out(self, paths: Sequence[str]) -> list[Op]:
+        """Mark the calls of the turn that changed files which the user did not choose to apply."""
+        cards = [block for block in self.blocks.values() if isinstance(block, ToolCardBlock)] if paths else []
+        of_turn = f"{self._turn}."
+        return [
+            self._put(replace(card, left_out=True))
+            for card in cards
+            if card.id.startswith(of_turn) and _writes_one_of(card, paths)
+        ]
+
     def _turn_finished(self, event: TurnFinished) -> list[Op]:
         ops = self._close_growing(event.answer)
         of = self._owner_of(event.id)
@@ -392,6 +403,12 @@ class Projector:
     def _remove(self, block_id: str) -> list[Op]:
         self._growing.pop(block_id, None)
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
+
+
+def _writes_one_of(card: ToolCardBlock, paths: Sequence[str]) -> bool:
+    """Return True if a call writes one of the paths, which are those in the workspace."""
+    path = normpath(written_path(built_in_capabilities(card.tool), card.arguments))
+    return path in paths or (path.startswith("/") and path.endswith(tuple(f"/{one}" for one in paths)))
 
 
 def _end_block(event: TurnFinished, of: _TurnOf) -> NoticeBlock | None:

@@ -7,7 +7,7 @@ import pytest
 
 from chatops.domain.events import CallProposed, Event, Published, Status, ToolFinished
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId
-from chatops.domain.messages import AssistantMessage, Message, ToolMessage
+from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, ToolMessage, UserMessage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Outcome, RawCall, ResultFacts, ResultSource, ToolCall
 from chatops.engine import feedback
@@ -15,7 +15,7 @@ from chatops.engine.inputs import ModelReplyInput
 from chatops.engine.replay import replay
 from chatops.engine.state import AwaitingModel
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript.blocks import Block, ToolCardBlock
+from chatops.tui.transcript.blocks import Block, Put, ToolCardBlock
 from chatops.tui.transcript.card import card_lines
 from chatops.tui.transcript.projector import Projector
 from tests.support.runs import Played, flow, step
@@ -114,3 +114,27 @@ def test_two_calls_with_one_id_keep_a_card_each() -> None:
     blocks = opened([twice[0], twice[1], result(READ, "two")])
     assert len({block.id for block in blocks}) == 2
     assert [block.outcome for block in blocks if isinstance(block, ToolCardBlock)] == [None, Outcome.INVALID]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_left_out"), [("b.txt", True), ("./b.txt", True), ("/work/b.txt", True), ("a.txt", False)]
+)
+def test_a_call_of_a_contained_turn_whose_file_was_not_chosen_says_so(path: str, is_left_out: bool) -> None:
+    write = ToolCall(id=CallId("s.1.1.1"), name="file_write", arguments=f'{{"content":"x","path":"{path}"}}')
+    messages: list[Message] = [
+        UserMessage(id=MessageId("s.1.m1"), text="write it"),
+        AssistantMessage(id=MessageId("s.1.m2"), text="", calls=(write,)),
+        replace(result(write, "Written."), outcome=Outcome.SUCCESS),
+        NoticeMessage(id=MessageId("s.1.m3"), text="Applied.", not_chosen=("b.txt",)),
+    ]
+    card, notice = opened(messages)
+    assert isinstance(card, ToolCardBlock)
+    line = card_lines(card, width=90, theme=PLAIN, expanded=False)[0].plain
+    assert line.split()[0] == ("−" if is_left_out else "✓") and line.endswith("left out") is is_left_out
+    *before, applied = replay(messages, None, session_id=SessionId("s"), role="", model="")
+    watched = Projector()
+    watched.load(before)
+    assert (
+        watched.feed(Published(at=0.0, event=applied))
+        == [Put(block=block) for block in (card, notice)][not is_left_out :]
+    )
