@@ -106,12 +106,14 @@ def hidden_lines(count: int, theme: BlockTheme, *, noun: str = "more line") -> T
 def _line_of_several(
     cards: Sequence[ToolCardBlock], capabilities: Capabilities, *, width: int, theme: BlockTheme
 ) -> Text:
-    """Return the one line of several calls of a tool."""
+    """Return the one line of several calls of a tool. What was read again counts once."""
     verb = shown_verb(cards[0].tool, capabilities)
     line = Text.assemble((f"{theme.symbols.done} ", theme.good), (verb, theme.text + theme.strong), end="")
-    count = plural(sum(card.count or 0 for card in cards), *capabilities.counts)
-    took = duration(sum(card.duration_ms for card in cards))
     names = [one_line(name) for name in dict.fromkeys(_path(card.arguments, capabilities) for card in cards)]
+    count = plural(sum({card.arguments: card.count or 0 for card in cards}.values()), *capabilities.counts)
+    if len(names) < len(cards):
+        count = f"{plural(len(cards), verb.lower())}, {count}"
+    took = duration(sum(card.duration_ms for card in cards))
     names_width = width - line.cell_len - cell_len(f"    {count}  {took}")
     line.append(f"  {_list_names(names, width=names_width)}", theme.text).append(f"  {count}", theme.muted)
     return _with_right_part(line, Text(took, theme.muted, end=""), width=width)

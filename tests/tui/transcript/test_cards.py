@@ -58,6 +58,13 @@ def test_reads_in_a_row_take_one_line_until_they_are_unfolded() -> None:
     assert shown(layout) == ["I look.", "", *each, "✗ Shell ls no result"]
 
 
+def test_lines_of_a_file_that_was_read_again_count_once() -> None:
+    again, part = replace(read("x"), id="again"), replace(read("x"), id="part", arguments='{"limit":1,"path":"x.py"}')
+    assert shown(laid_out(read("x"), again)) == ["✓ Read x.py 2 reads, 2 lines 4 ms"]
+    assert shown(laid_out(read("x"), again, read("y"))) == ["✓ Read x.py, y.py 3 reads, 4 lines 6 ms"]
+    assert shown(laid_out(read("x"), replace(part, count=1))) == ["✓ Read x.py 2 reads, 3 lines 4 ms"]
+
+
 def test_the_result_of_a_server_or_own_tool_shows_its_first_lines() -> None:
     answer = replace(read("x"), tool="notes__find", count=None, output="\n[1] first\n[2] second\n[3] third\n[4] fourth")
     assert shown(laid_out(answer))[1:] == ["[1] first", "[2] second", "… 2 more lines (ctrl+o)"]
