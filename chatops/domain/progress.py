@@ -3,8 +3,8 @@
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import plural, spent
 
-DUE_S = 0.5
-"""Seconds of work before anything is shown of it: a bar for work that is over at once would only flicker."""
+DUE_S = 0.2
+"""Seconds of work before anything is shown of it: a line for work that is over at once would only flicker."""
 _MIN_ESTIMATE_S = 2.0
 """Seconds of work before the rest is estimated; an earlier estimate would jump about."""
 _MAX_BAR_CELLS = 24

@@ -1,4 +1,4 @@
-"""The cards of calls that run, with a moving sign each, and the notes below them that say how far calls are."""
+"""The cards of calls in which something happens, with a moving sign each, and the notes that say how far calls are."""
 
 from collections.abc import Iterable
 
@@ -19,24 +19,26 @@ class RunningCalls:
         self._layout = layout
         self.cards: set[str] = set()
         """The ids of the cards whose calls run, all of them in the layout."""
+        self._unsettled: set[str] = set()
+        """The ids of the cards whose calls are checked and prepared, if a turn works. That may take long too."""
         self._progress: dict[str, Progress] = {}
         """How far calls are, by the ids of their cards. One that was given up may still work, and is not in `cards`."""
 
     def clear(self) -> None:
         """Forget all calls, because the layout gets other blocks."""
-        self.cards.clear()
-        self._progress.clear()
+        for known in (self.cards, self._unsettled, self._progress):
+            known.clear()
 
     def put(self, block: Block) -> None:
         """Take note of a block that has come into the layout, or was replaced there."""
-        if isinstance(block, ToolCardBlock) and block.status is CardStatus.RUNNING:
-            self.cards.add(block.id)
-        else:
-            self.cards.discard(block.id)
+        status = block.status if isinstance(block, ToolCardBlock) else None
+        for cards, moving in ((self.cards, CardStatus.RUNNING), (self._unsettled, CardStatus.UNSETTLED)):
+            (cards.add if status is moving else cards.discard)(block.id)
 
     def remove(self, block_id: str) -> None:
         """Forget a block that leaves the layout."""
         self.cards.discard(block_id)
+        self._unsettled.discard(block_id)
         self._progress.pop(block_id, None)
 
     def follow(self, batch: Iterable[Published]) -> list[str]:
@@ -73,8 +75,7 @@ class RunningCalls:
             entries[key].note = notes[key]
         return changed
 
-    def lines(self) -> list[int]:
-        """Return the lines with a moving sign: the first one of each card that runs or has a note."""
-        layout = self._layout
-        noted = {key for key in self._progress if layout.entries[layout.index[key]].note is not None}
-        return [layout.start(layout.index[key]) for key in self.cards | noted]
+    def lines(self, *, turn_works: bool) -> list[int]:
+        """Return the lines with a moving sign: the first one of each card in whose call something happens."""
+        layout, cards = self._layout, {*self.cards, *self._progress, *(self._unsettled if turn_works else ())}
+        return [layout.start(layout.index[key]) for key in cards]

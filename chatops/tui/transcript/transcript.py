@@ -241,7 +241,8 @@ class Transcript(Viewport, Moving):
     def _moving_lines(self) -> list[int]:
         """Return the lines that have a moving sign: those of cards, and the line of `sign`, which is the last one."""
         signs = [self._blocks_layout.height + self.rows_after - 1] if self.rows_after else []
-        return [*self._calls.lines(), *signs]
+        turn_works = self.sign.running and self.sign.work is None
+        return [*self._calls.lines(turn_works=turn_works), *signs]
 
     def line_at(self, y: int) -> Strip | None:
         """Return line `y`, with the frame of this moment if something moves in it."""

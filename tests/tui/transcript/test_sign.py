@@ -215,9 +215,9 @@ async def test_long_work_of_a_command_shows_a_bar_and_the_rest_and_goes() -> Non
         app.happens(ENDED)
         since = app.clock()
         app.transcript.show_work(so_far(0, 400, since=since))
-        app.passes(0.4)
+        app.passes(0.15)
         assert app.transcript.moves and not app.shown[-1], "work that is over at once shows no bar"
-        app.passes(4.6)
+        app.passes(4.85)
         app.transcript.show_work(so_far(100, 400, since=since))
         app.passes(1)
         assert app.shown[-1].strip()[1:] == f" comparing files  {'█' * 5}{'─' * 16}  100 of 400 files · about 20 s left"
@@ -236,19 +236,29 @@ async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() 
             event = CallProgressed(id=CallId("call"), parent_id=ROUND, progress=progress)
             app.transcript.follow_calls([Published(at=0, event=event)])
 
+        assert app.shown[-1].strip()[0] in SPINNER, "what is checked may take long"
         copied(so_far(0, 400, since=app.clock()))
-        app.passes(0.25)
+        app.passes(0.15)
         assert app.shown[-1].endswith("make"), "no word of a result"
         copied(so_far(100, 400, since=app.clock() - 7))
         app.passes(0.25)
         assert app.shown[-1].strip() == f"comparing files  {'█' * 5}{'─' * 16}  100 of 400 files · about 20 s left"
         assert app.shown[-2].strip()[0] in SPINNER
         copied(None)
-        assert app.shown[-1].endswith("make") and app.shown[-1].strip()[0] not in SPINNER
+        assert app.shown[-1].endswith("make") and app.shown[-1].strip()[0] in SPINNER, "it has not started yet"
         app.transcript.apply([Put(block=replace(CARD, status=CardStatus.SETTLED))])
         copied(so_far(200, 400, since=app.clock() - 7))
         app.passes(1)
         assert "400" not in "".join(app.shown), "a call that was given up may still work"
+
+
+async def test_a_call_that_was_never_settled_stands_still_when_no_turn_works() -> None:
+    app = Host()
+    async with app.run_test(size=(90, 10)):
+        app.happens(ENDED, Put(block=replace(CARD, status=CardStatus.UNSETTLED)))
+        app.transcript.show_sign(running=False, role="coder")
+        app.passes(1)
+        assert app.shown[-1].strip().startswith("… Shell")
 
 
 async def test_with_reduced_motion_progress_is_words_that_change_once_a_second() -> None:
