@@ -99,6 +99,10 @@ class Loaded:
         """Site and own registry, as `resolve_grant` takes them."""
         return (self.site, self.registry)
 
+    def is_set_up(self, model: ModelSpec) -> bool:
+        """Return False for a model as chatops brings it. The demo needs nothing."""
+        return model.type is ModelType.DEMO or model not in _packaged_models(self.lookup.packaged)
+
     def place(self, key: Key) -> tuple[str, int | None]:
         """Return the file that `key` is in, and the line there, or the nearest one; no line if the file has changed."""
         if not key:
@@ -317,6 +321,11 @@ def _may_be_there(path: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+@lru_cache(maxsize=1)
+def _packaged_models(packaged: Path) -> tuple[ModelSpec, ...]:
+    return with_built_in_models(read_registry(_read(packaged), source=str(packaged)), env={}).models
 
 
 def _read(path: Path) -> bytes:

@@ -39,6 +39,8 @@ class ModelRow:
     note: str = ""
     missing: str = ""
     """The reason why the model cannot be used here, in a sentence; empty if it can."""
+    is_set_up: bool = True
+    """False if it is as chatops brings it, so that nothing is known of it before its server was asked."""
 
 
 @frozen_dataclass

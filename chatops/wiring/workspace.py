@@ -18,7 +18,9 @@ from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from chatops.config.paths import show_folder
 from chatops.config.prompt_files import Skills
+from chatops.config.registry_read import ALWAYS_THERE
 from chatops.config.trust import TrustAnswer, TrustQuestion
 from chatops.config.workspace_files import ItemKind
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -181,12 +183,25 @@ class Workspace:
 
     def _model_row(self, spec: ModelSpec) -> ModelRow:
         missing = f"It {why}." if (why := model_problem(spec)) else ""
-        label = spec.label if spec.label != spec.name else ""
-        served = spec.model_name if spec.model_name not in (spec.name, label) else ""
-        score = memory.score() if (memory := memory_of(spec, self._app.settings)) is not None else None
+        # No part says again what another one has said: a model of a server has its label in its name.
+        label = spec.label if spec.label not in spec.name else ""
+        served = spec.model_name if spec.model_name not in f"{spec.name} {label}" else ""
         # Most servers speak the interface of one provider: its name would say nothing of where they are.
-        note = (f"{score.text} · " if score is not None else "") + f"{endpoint_of(spec)} {served}".rstrip()
-        return ModelRow(name=spec.name, label=label, note=note, missing=missing)
+        place = endpoint_of(spec) if spec.has_server or not label else ""
+        score = memory.score() if (memory := memory_of(spec, self._app.settings)) is not None else None
+        parts = (score.text if score is not None else "", f"{place} {served}".strip())
+        is_set_up = spec.name == self.default_model() or self._app.loaded.is_set_up(spec)
+        note = " · ".join(filter(None, parts))
+        return ModelRow(name=spec.name, label=label, note=note, missing=missing, is_set_up=is_set_up)
+
+    def images_key(self, model: str) -> str:
+        """Return the key that says that a model sees images, and its file; empty if a registry says no already."""
+        for registry in self._app.loaded.registries:
+            spec = registry.model(model) if registry is not None else None
+            if registry is not None and spec is not None and spec.has_server and spec.name not in ALWAYS_THERE:
+                file = registry.source if registry is self._app.loaded.site else show_folder(str(self._app.loaded.path))
+                return f'"images": true in models.{model} of {file}' if spec.images is None else ""
+        return ""
 
     async def model_problem(self, name: str) -> str:
         """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""

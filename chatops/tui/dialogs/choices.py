@@ -36,6 +36,8 @@ _LONGEST_REFUSAL = 120
 UNFOLD = "\n"
 """Key of the line in place of models that cannot be used; not a model's name."""
 _BY_ROLE = Choice(key="", text="chosen by the role", find="role default", preview="Each role uses its own model.")
+_NOT_SET_UP = "Nobody has set it up, and its server has not answered yet."
+"""Stands for what a model lacks before its server was asked."""
 _LONGEST_NAMES = 48
 """Characters of the names in the line in place of models that cannot be used."""
 _SEARCH_AFTER_S = 0.2
@@ -184,19 +186,22 @@ def _step_cost(step: StepView) -> str:
 class ModelPicker(Picker):
     """Pins a model. The first row leaves the choice to the role.
 
-    The servers are asked while it is open. Models that cannot be used are one line at the end, until it is chosen.
+    The servers are asked while it is open. No row moves when they answer: models that answer and were not listed come
+    below the others, and one that does not answer is marked. Models that nobody has set up, or that cannot be used, are
+    one line at the end, until it is chosen.
     """
 
     def __init__(self, workspace: "Workspace", *, current: str, wanted: str = "") -> None:
         """List the models of the registry, filtered by `wanted`; the servers are asked once it is shown."""
         self._workspace = workspace
         self._model_in_force = current
-        self._unfolded = False
+        self._listed: list[str] = []
+        """The models that have a row, in the order of the rows."""
         self.only_here = False
         """True if the chosen model does not become the default."""
         hint = [KeyHint("ctrl+s", "chooses, not as default")]
         super().__init__("Model", choices=(), hint=hint, empty="No model of that name.", wanted=wanted)
-        self._show(workspace.models())
+        self._show([row if row.is_set_up else replace(row, missing=_NOT_SET_UP) for row in workspace.models()])
 
     @property
     def row_keys(self) -> Mapping[str, Callable[[], None]]:
@@ -225,21 +230,24 @@ class ModelPicker(Picker):
             self.choose(choice.key)
 
     def _show(self, rows: Sequence[ModelRow]) -> None:
-        self.choices = (_BY_ROLE, *(_model_choice(row, current=self._model_in_force) for row in rows))
-        folded = [row.name for row in rows if row.missing and row.name != self._model_in_force]
-        kept = [choice for choice in self.choices if choice.key not in folded]
-        if folded and not self._unfolded:
+        choices = {row.name: _model_choice(row, current=self._model_in_force) for row in rows}
+        usable = (row.name for row in rows if not row.missing or row.name == self._model_in_force)
+        self._listed = [name for name in dict.fromkeys((*self._listed, *usable)) if name in choices]
+        folded = [name for name in choices if name not in self._listed]
+        kept = (_BY_ROLE, *(choices[name] for name in self._listed))
+        self.choices, self._unfiltered = (*kept, *(choices[name] for name in folded)), ()
+        if folded:
             names = cut(", ".join(folded), most=_LONGEST_NAMES)
-            text = f"{plural(len(folded), 'model')} not usable now: {names}"
-            kept.append(Choice(key=UNFOLD, text=text, find="", preview="Enter lists them, each with the reason."))
-            self._unfiltered = tuple(kept)
+            text = f"{plural(len(folded), 'more model')}: {names}"
+            unfold = Choice(key=UNFOLD, text=text, find="", preview="Enter lists them, each with what it lacks.")
+            self._unfiltered = (*kept, unfold)
 
     def choose(self, key: str) -> None:
         """Close the picker with a model, or list those that cannot be used."""
         if key != UNFOLD:
             super().choose(key)
             return
-        self._unfolded, self._unfiltered = True, ()
+        self._listed, self._unfiltered = [choice.key for choice in self.choices[1:]], ()
         self.refill()
 
 

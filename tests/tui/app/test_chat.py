@@ -27,7 +27,7 @@ from chatops.tui.notice import show_notice
 from chatops.tui.transcript.blocks import Remove
 from chatops.tui.transcript.transcript import Transcript
 from chatops.wiring.first_session import FirstSession, Opener
-from chatops.wiring.rows import SessionRow
+from chatops.wiring.rows import ModelRow, SessionRow
 from tests.support.waiting import until
 from tests.tui.app.fakes import (
     SESSION,
@@ -286,6 +286,48 @@ async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice
             assert ("Your default model is the same as before." in running.text) is not as_default
         await send(running, "/model demo")
         assert "demo is your default model already." in running.text
+
+
+class LateServers(FakeWorkspace):
+    """A workspace whose servers answer when the test says so: one of the user's is gone, another has a second model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+
+    def models(self) -> Sequence[ModelRow]:
+        gateway, ollama = (ModelRow(name=name, label="", is_set_up=False) for name in ("gateway", "ollama"))
+        return (gateway, ModelRow(name="mine", label=""), ollama, *super().models())
+
+    async def models_of_servers(self) -> Sequence[ModelRow]:
+        await self.answer.wait()
+        gateway, mine, *others = self.models()
+        silent = (replace(row, missing=f"{row.name} does not answer.") for row in (gateway, mine))
+        return (*silent, *others, ModelRow(name="local/big", label=""))
+
+
+async def test_no_model_moves_when_servers_answer_and_those_nobody_set_up_come_after_what_works() -> None:
+    workspace = LateServers()
+    async with stage(workspace=workspace, size=(100, 40)) as running:
+
+        def rows() -> list[str]:
+            lines = [line.strip(" │>*▎") for line in running.text.splitlines()]
+            names = ("chosen by", "mine", "local", "demo", "gateway", "ollama", "1 more", "2 more")
+            return [" ".join(line.split()) for line in lines if line.startswith(names)]
+
+        running.app.chat.composer.set_text("/model")
+        await running.app._press_keys(["enter"])
+        await until(lambda: "asking the servers" in running.text)
+        before = ["chosen by the role", "mine", "local Qwen 3 (local)", "demo DEMO no AI"]
+        assert rows() == [*before, "2 more models: gateway, ollama"]
+        workspace.answer.set()
+        await until(lambda: "asking the servers" not in running.text)
+        before[1] = "mine not usable now"
+        assert rows() == [*before, "ollama", "local/big", "1 more model: gateway"]
+        await running.press("up")
+        assert "mine does not answer." in running.text
+        await running.press(*["down"] * 5, "enter")
+        assert rows() == [*before, "ollama", "local/big", "gateway not usable now", "gateway does not answer."]
 
 
 class Blind(FakeSession):

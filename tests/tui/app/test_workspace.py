@@ -123,6 +123,7 @@ async def test_a_model_that_is_not_available_is_marked_and_not_pinned(commands: 
     rows = {row.name: row for row in commands.workspace.models()}
     assert rows["env"].missing == "It has no model_name."
     assert not rows["demo"].missing
+    assert [name for name, row in rows.items() if row.is_set_up] == ["demo"]
     assert not await commands.type("/model env")
     assert commands.said.startswith("env is not available here: it has no model_name")
     assert commands.session.settings.model_pin == ""
@@ -135,9 +136,38 @@ async def test_a_model_is_named_once(tmp_path: Path) -> None:
     file.write_text(json.dumps({"models": {"qwen3": servers, "big": {**servers, "label": "Qwen, big"}}}))
     app = App(Options(workspace=tmp_path, registry=file))
     app.prepare()
-    rows = {row.name: (row.label, row.note) for row in Workspace(app).models()}
-    assert rows["qwen3"] == ("", "127.0.0.1:9") and rows["big"] == ("Qwen, big", "127.0.0.1:9 qwen3")
+    rows = {row.name: (row.label, row.note) for row in Workspace(app).models() if row.is_set_up}
+    assert rows == {
+        "qwen3": ("", "127.0.0.1:9"),
+        "big": ("Qwen, big", "127.0.0.1:9 qwen3"),
+        "demo": ("demo (no real model)", ""),
+    }
     await app.aclose()
+
+
+async def test_the_key_is_named_that_says_that_a_model_sees_images(tmp_path: Path) -> None:
+    model = {"api_url": "http://127.0.0.1:9/v1", "model_name": "m"}
+    file = tmp_path / "registry.json"
+    file.write_text(json.dumps({"models": {"mine": model, "blind": {**model, "images": False}}}))
+    app = App(Options(workspace=tmp_path, registry=file))
+    app.prepare()
+    workspace = Workspace(app)
+    assert workspace.images_key("mine") == f'"images": true in models.mine of {file}'
+    assert not any(workspace.images_key(name) for name in ("blind", "demo", "env", "mine/other"))
+    await app.aclose()
+
+
+async def test_what_was_said_last_in_a_run_is_its_request(commands: CommandLine) -> None:
+    runs, sessions = commands.workspace.runs, commands.workspace.sessions
+    warnings: list[str] = []
+    query = 'replace "Friday" with "Monday" in note.txt'
+    opened = await runs.new("code-change", query=query, beside=commands.session, warn=warnings.append)
+    run = runs.run_of(opened)
+    assert run is not None
+    await run.resume()
+    await run.settle()
+    assert (await sessions.last_said(run.run_id))[0] == f"You: {query}"
+    await run.aclose()
 
 
 async def test_a_new_session_keeps_the_default_model_and_no_model_chosen_for_one_session(tmp_path: Path) -> None:
