@@ -105,6 +105,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """The characters that the terminal can show, as a Python codec."""
         self.moves = not reduced_motion and self._traits.colours and charset.startswith("utf")
         """True if the activity sign may be animated, and notices go by themselves."""
+        self.conditions: dict[str, Callable[[], bool]] = {}
+        """What notices state, as functions that return False once it has ended; by the texts of the notices."""
         self._errors = ErrorReporter(clock=clock, show=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
@@ -252,9 +254,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     async def action_quit(self) -> None:
         """Quit. While a turn runs here, say first what becomes of it, and quit the second time."""
-        if self._clock() - self._warned_at > LEAVE_AGAIN_S and (warning := await self.chat.warning_of_leaving()):
+        if self._clock() - self._warned_at > LEAVE_AGAIN_S and await self.chat.warn_of_leaving(seconds=LEAVE_AGAIN_S):
             self._warned_at = self._clock()
-            show_notice(self, warning, seconds=LEAVE_AGAIN_S)
         else:
             await self._close()
 

@@ -1,7 +1,7 @@
 """Notices above the message field, and copying to the clipboard, which shows one.
 
-A notice disappears by itself. With reduced motion it stays until the next key, because a screen reader may still be
-reading it aloud.
+A notice disappears by itself, one that states a condition at the latest when that ends. With reduced motion it stays
+until then or the next key, because a screen reader may still be reading it aloud.
 
 Copies go through the terminal (OSC 52), and through a program of the desktop for terminals that ignore it. GNOME's
 terminal does not implement OSC 52, and tmux does not pass it on by default.
@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -40,10 +40,20 @@ _CONTROL_CHARACTER = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def show_notice(
-    app: App[Any], text: str, *, severity: Literal["information", "error"] = "information", seconds: float = NOTICE_S
+    app: App[Any],
+    text: str,
+    *,
+    severity: Literal["information", "error"] = "information",
+    seconds: float = NOTICE_S,
+    holds: Callable[[], bool] | None = None,
 ) -> str:
-    """Show a text, which is sanitised, for some seconds; with reduced motion until the next key. Return it as shown."""
+    """Show a text, which is sanitised, for some seconds; with reduced motion until the next key. Return it as shown.
+
+    It goes earlier if `holds` returns False after a change of the session or of the message.
+    """
     shown = sanitize(text)
+    if holds is not None:
+        getattr(app, "conditions", {})[shown] = holds
     timeout = seconds if getattr(app, "moves", True) else _UNTIL_KEY_S
     app.notify(shown, severity=severity, markup=False, timeout=timeout)
     return shown

@@ -47,7 +47,7 @@ Four of these uses, or of public ones, work around faults of Textual 8.2. Each c
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -196,6 +196,15 @@ def remove_notices(app: App[Any], texts: Collection[str]) -> None:
     for notice in [notification for notification in app._notifications if notification.message in texts]:
         app._unnotify(notice, refresh=False)
     app._refresh_notifications()
+
+
+def remove_untrue(app: App[Any]) -> None:
+    """Remove the notices whose condition has ended, see `show_notice`."""
+    conditions: dict[str, Callable[[], bool]] = getattr(app, "conditions", {})
+    if ended := [text for text, holds in conditions.items() if not holds()]:
+        remove_notices(app, ended)
+    for text in ended:
+        del conditions[text]
 
 
 async def wait_until_mounted(widget: Widget) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _ORIGINAL_IS_KEPT = "The session as it was is in /sessions. What was approved for it asks again."
 _EDITED = f"Edit the message and send it, in a copy that ends before it. {_ORIGINAL_IS_KEPT}"
 _UNDONE = f"Undone in a copy: your message is in the field again. {_ORIGINAL_IS_KEPT}"
-_UNDO_ASKS = f"Your message is in the field again, in a copy. Its files are asked about apart. {_ORIGINAL_IS_KEPT}"
+_UNDO_ASKS = f"Your message is in the field again, in a copy. {_ORIGINAL_IS_KEPT}"
 _ASKED_AGAIN = f"Your message is asked again, in a copy. {_ORIGINAL_IS_KEPT}"
 _TEXT_WIDTH = 70
 """Cells of a text in its picker, and of the first line of a code block."""

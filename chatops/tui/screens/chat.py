@@ -37,7 +37,7 @@ from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status import Banner, Notices, QueuedMessages, StatusLine, TranscriptHint
-from chatops.tui.textual_internals import ErrorBoundary, FrameHook
+from chatops.tui.textual_internals import ErrorBoundary, FrameHook, remove_untrue
 from chatops.tui.themes import Themes
 from chatops.tui.ticker import Ticker
 
@@ -245,28 +245,34 @@ class ChatScreen(ErrorBoundary, FrameHook):
             self._find_open_sessions()
             self._show_pending_if_asked()
 
-    async def warning_of_leaving(self) -> str:
-        """Return what becomes of the turn that runs here if the user leaves.
+    async def warn_of_leaving(self, *, seconds: float) -> bool:
+        """Say for some seconds what becomes of the turn that runs here if the user leaves.
 
-        Empty if none runs, or a dialog is open. A job continues, and only a tool of it that runs here is stopped.
+        Return False if none runs, or a dialog is open. A job continues: only a tool that runs here is stopped.
         """
         if (current := self._current) is None or current.follows:
-            return ""
+            return False
         for _ in range(_TURN_ENDS_TRIES):
             if self._dialogs.any_open or not current.session.snapshot().runs:
-                return ""
+                return False
             # An answer is on the screen shortly before its turn is stored.
             await asyncio.sleep(_TURN_ENDS_RETRY_S)
         if await current.workspace.jobs.continues(SessionId(current.session.session_id)):
             from chatops.engine.view import runs_tools  # the first paint does without it
 
-            if current.session.state is None or not runs_tools(current.session.state):
-                return ""
-            return f"A tool runs here. {key_of('quit')} again stops it and quits; the job may ask you what it did."
+            def tool_runs() -> bool:
+                return current.session.state is not None and runs_tools(current.session.state)
+
+            text = f"A tool runs here. {key_of('quit')} again stops it and quits; the job may ask you what it did."
+            if tool_runs():
+                show_notice(self.app, text, seconds=seconds, holds=tool_runs)
+            return tool_runs()
         again = f"{key_of('quit')} again stops it and quits, and chatops -c continues it."
+        text = f"A turn is running. {again} /background lets it continue without this window."
         if current.run is not None and not current.run.over:
-            return f"A step of the workflow is running. {again}"
-        return f"A turn is running. {again} /background lets it continue without this window."
+            text = f"A step of the workflow is running. {again}"
+        show_notice(self.app, text, seconds=seconds, holds=lambda: current.session.snapshot().runs)
+        return True
 
     async def close(self) -> None:
         """Store the draft and close the session."""
@@ -325,6 +331,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
             return
         if self.switcher.replace_lost():
             return
+        remove_untrue(self.app)
         snapshot = current.session.snapshot()
         running = snapshot.runs and not current.follows
         retry = self._status.update(current, snapshot, running=running, dialog=self._dialogs.any_open)

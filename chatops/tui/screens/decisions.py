@@ -198,8 +198,8 @@ class DecisionDialogs:
         """Open the dialog for what is pending, if anything is. A notice tells why that is not possible."""
         if self._current is None or not self._screen.is_active or not self.has_pending:
             return
-        if self._run is not None and (blocked := self._run.blocked()):
-            show_notice(self._screen.app, blocked)
+        if (run := self._run) is not None and (blocked := run.blocked()):
+            show_notice(self._screen.app, blocked, holds=lambda: run.blocked() == blocked)
             return
         if self._questions and not (self._current.session.snapshot().pending and self._all_questions_postponed()):
             self._open_question(self._current, self._questions[0])
@@ -254,7 +254,8 @@ class DecisionDialogs:
         if asked <= self._warned_questions:
             return False
         self._warned_questions |= asked
-        show_notice(self._screen.app, f"A call waits for your answer: {key_of('pending')} answers, Esc again stops it.")
+        text = f"A call waits for your answer: {key_of('pending')} answers, Esc again stops it."
+        show_notice(self._screen.app, text, holds=lambda: bool(self._questions))
         return True
 
     def _open_question(self, current: OpenSession, asked: "OpenQuestion") -> None:

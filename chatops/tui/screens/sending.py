@@ -17,6 +17,7 @@ from chatops.tui.screens.drafts import Drafts, append_to_draft
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.status import Banner, QueuedMessages, StatusLine
+from chatops.tui.textual_internals import remove_untrue
 
 if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft
@@ -166,16 +167,22 @@ class SendingPresenter:
         announced, self._announced = self._announced, ""
         if self._current is None or text == announced or text.startswith("!") or is_command(text):
             return True
-        session = self._current.session
-        if not (problem := _unseen_image(session, text) or _nearly_full(session, text)):
+        current, session = self._current, self._current.session
+        if not (problem := _unseen_image(current, text) or _nearly_full(session, text)):
             return True
-        self._announced = text
-        show_notice(self._screen.app, f"Not sent yet: {problem}")
+        self._announced, model = text, session.snapshot().model
+
+        def is_unsent() -> bool:
+            shown = self._current is current and session.snapshot().model == model
+            return shown and self._composer.full_text == text
+
+        show_notice(self._screen.app, f"Not sent yet: {problem}", holds=is_unsent)
         return False
 
     def typed(self) -> None:
         """Store the draft soon, and say when a queue that is on hold is sent."""
         self.drafts.changed()
+        remove_untrue(self._screen.app)
         if self._composer.queue_offered:
             self.list_sent()
 
@@ -405,17 +412,19 @@ class SendingPresenter:
         return queued, queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
 
 
-def _unseen_image(session: "SessionView", text: str) -> str:
+def _unseen_image(current: OpenSession, text: str) -> str:
     """Return that the model does not see an image that `text` attaches; empty if it has none or the model sees it."""
     if "@" not in text:
         return ""
     from chatops.tools.attach import named_image
 
-    if not (image := named_image(text)) or session.grant().models[0].sees_images:
+    if not (image := named_image(text)) or current.session.grant().models[0].sees_images:
         return ""
-    snapshot = session.snapshot()
+    snapshot = current.session.snapshot()
     unseen = f"{snapshot.model_label or snapshot.model} does not see images, only the name {image}"
-    return f"{unseen}. Enter sends it; /model chooses another model."
+    place = current.workspace.images_key(snapshot.model)
+    sees = f" If the model can see them, say so: {place}." if place else ""
+    return f"{unseen}. Enter sends it; /model chooses another model.{sees}"
 
 
 def _nearly_full(session: "SessionView", text: str) -> str:

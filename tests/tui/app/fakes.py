@@ -809,6 +809,9 @@ class FakeWorkspace(Workspace):
     def default_model(self) -> str:
         return "local"
 
+    def images_key(self, model: str) -> str:
+        return f'"images": true in models.{model} of registry.json' if model == "local" else ""
+
     async def models_of_servers(self) -> Sequence[ModelRow]:
         return self.models()
 

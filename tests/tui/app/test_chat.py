@@ -350,6 +350,23 @@ async def test_an_image_that_the_model_does_not_see_is_told_before_it_is_sent() 
         )
         await running.press("enter")
         assert running.session.submitted[1:] == ["what is in @shot.PNG?"]
+        assert "Not sent yet" not in running.text
+
+
+async def test_the_notice_about_an_unseen_image_names_the_setting_and_goes_with_its_reason() -> None:
+    async with stage(Blind()) as running:
+        for ends in ("the text", "the model"):
+            running.app.chat.composer.set_text(f"what is in @shot.PNG? This ends with {ends}.")
+            await running.press("enter")
+            assert '"images": true in models.local of registry.json' in " ".join(running.text.split())
+            if ends == "the text":
+                await running.type_fast("x")
+            else:
+                running.session.change(model="gemini")
+                running.app.chat.refresh_soon()
+            await running.settle()
+            assert "Not sent yet" not in running.text, ends
+        assert not running.session.submitted
 
 
 async def test_a_queued_message_whose_turn_will_be_contained_says_so() -> None:
@@ -738,6 +755,17 @@ async def test_leaving_a_running_turn_says_first_what_becomes_of_it(leave: str) 
         assert not session.closed, "that was long ago"
         await running.press("ctrl+q")
         assert session.closed
+
+
+async def test_what_is_said_of_a_running_turn_goes_when_that_ends() -> None:
+    async with stage() as running:
+        running.session.start_turn("run the tests")
+        await running.press("ctrl+q")
+        assert "A turn is running." in running.text
+        running.session.change(status=TurnStatus.ANSWERED)
+        running.app.chat.refresh_soon()
+        await running.settle()
+        assert "A turn is running." not in running.text
 
 
 async def test_leaving_in_the_dialog_is_not_asked_about() -> None:
