@@ -39,7 +39,7 @@ _TOKENS_WIDTH, _TIME_WIDTH = 7, 8
 """Columns at the right end of a step's line: tokens such as ``123.4k``, a time such as ``1:02:03``, a blank before."""
 _MUTED, _STRONG = "$text-muted", "bold"
 _AT_WORK = UNICODE.folded
-"""▸, as on a button that starts something: `UNICODE.running` (») is the sign of a tool that runs."""
+"""▸, as it begins a step in the transcript. `UNICODE.running` (») is the sign of a tool that runs."""
 _MARKS = {
     StepMark.WAITING: (UNICODE.dot, _MUTED),
     StepMark.RUNNING: (_AT_WORK, _STRONG),
