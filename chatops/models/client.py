@@ -107,21 +107,23 @@ class RegistryClient:
             raise ConfigError(
                 f"There is no model named {name!r} in the registry.", advice="To list them: chatops models list"
             )
-        made_for, client = self._clients.get(name, (None, None))
-        if client is not None and made_for == spec:
-            return client
+        if (known := self._known_client(name, spec)) is not None:
+            return known
         new = await asyncio.to_thread(self._new_client, spec)
-        made_for, client = self._clients.get(name, (None, None))
-        if client is not None and made_for == spec:
+        if (known := self._known_client(name, spec)) is not None:
             # Another request has created it meanwhile. Use that one, so that all requests share what it learns and its
             # notices.
             self._retired.append(new)
-            return client
-        if client is not None:
+            return known
+        if name in self._clients:
             # The registry has changed, perhaps while the old client still streams a reply: close it with all others.
-            self._retired.append(client)
+            self._retired.append(self._clients[name][1])
         self._clients[name] = (spec, new)
         return new
+
+    def _known_client(self, name: str, spec: ModelSpec) -> "OpenAIChat | _GuardedEngine | None":
+        made_for, client = self._clients.get(name, (None, None))
+        return client if made_for == spec else None
 
     def _new_client(self, spec: ModelSpec) -> "OpenAIChat | _GuardedEngine":
         """Return a client for `spec`. Run it in a thread: the import is slow.
