@@ -22,6 +22,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from enum import StrEnum
 from functools import partial
@@ -34,7 +35,6 @@ from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
-from chatops.domain.wording import plural
 from chatops.engine.inputs import Recover
 from chatops.engine.state import AwaitingModel, Finished, TurnState
 from chatops.engine.turn import advance
@@ -383,18 +383,9 @@ class ChatJobs:
             for row in store.jobs()
             if (row.session.id not in known if row.session.active_turn is not None else not row.seen)
         ]
-        ended = [job for job in jobs if job.state.is_over]
-        for job in ended:
-            store.update_job(job.id, seen=True)
-        counts = (
-            (len(ended), "ended", "ended"),
-            (sum(job.state is JobState.WAITING for job in jobs), "waits", "wait"),
-            (sum(job.state is JobState.NOT_STARTED for job in jobs), "was not started", "were not started"),
-            (sum(job.state is JobState.INTERRUPTED for job in jobs), "was interrupted", "were interrupted"),
-        )
-        parts = [(count, one if count == 1 else many) for count, one, many in counts if count]
-        if not parts:
-            return ()
-        (first_count, first_verb), *others = parts
-        clauses = [f"{plural(first_count, 'job')} {first_verb}", *(f"{count} {verb}" for count, verb in others)]
-        return (f"{', '.join(clauses)}: /jobs",)
+        for job in jobs:
+            if job.state.is_over:
+                store.update_job(job.id, seen=True)
+        counts = Counter(job.state for job in jobs)
+        clauses = [f"{counts[state]} {state}" for state in JobState if counts[state] and state is not JobState.RUNNING]
+        return (f"Jobs: {'; '.join(clauses)} – /jobs",) if clauses else ()

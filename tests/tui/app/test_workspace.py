@@ -707,6 +707,6 @@ async def test_a_turn_that_waits_is_handed_over_without_a_process_and_listed(com
     assert isinstance(commands.asked, Choose) and isinstance(commands.asked.picker, Picker)
     (choice,) = commands.asked.picker.choices
     assert ("waiting" in choice.text, choice.current) == (True, True)
-    assert commands.workspace.jobs.news() == ("1 job waits: /jobs",)
+    assert commands.workspace.jobs.news() == ("Jobs: 1 waiting – /jobs",)
     first = await open_first_session(commands.app, commands.workspace, None, last=False, pick=False)
     assert "shell_exec" in first.pending_elsewhere and not any("/jobs" in one for one in first.notices), "said once"
