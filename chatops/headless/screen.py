@@ -288,7 +288,7 @@ def _place_columns(widths: Sequence[int], room: int, *, cuts: int = 1) -> Iterat
     *others, last = widths
     excess = sum(others) + min(last, _ROOM_OF_LAST) + 2 * len(others) - room
     # The widest column loses one cell at a time.
-    while excess > 0 and others[cuts:] and max(others[cuts:]) > _MIN_COLUMN:
+    while excess > 0 and max(others[cuts:], default=0) > _MIN_COLUMN:
         others[others.index(max(others[cuts:]), cuts)] -= 1
         excess -= 1
     if excess <= 0 or not others:
@@ -304,16 +304,13 @@ def _row_lines(row: Sequence[str], groups: Iterable[Sequence[int]]) -> Iterator[
     """Yield the lines of a row whose columns stand on lines as `groups` says."""
     rest = list(row)
     for number, widths in enumerate(groups):
-        placed, rest = rest[: len(widths)], rest[len(widths) :]
-        lead = _FURTHER if number else ""
-        if rest:
-            yield lead + "  ".join(map(_fit_cell, placed, widths))
-        elif any(placed) or not number:
-            *fixed, last = placed
-            lead += "".join(f"{_fit_cell(cell, width)}  " for cell, width in zip(fixed, widths[:-1], strict=True))
-            for part in _wrap_line(last, widths[-1], further=""):
-                yield lead + part
-                lead = " " * _cell_width(lead)
+        (*fixed, last), rest = rest[: len(widths)], rest[len(widths) :]
+        if number and not any((*fixed, last)):
+            continue
+        lead = (_FURTHER if number else "") + "".join(f"{cell}  " for cell in map(_fit_cell, fixed, widths))
+        for part in _wrap_line(last, widths[-1], further=""):
+            yield lead + part
+            lead = " " * _cell_width(lead)
 
 
 def when(seconds: float) -> str:
