@@ -126,6 +126,12 @@ class _Flood:
     to come, at once.
     """
 
+    def add(self, text: str, now: float) -> None:
+        """Add a chunk. Mouse movement must not delay keys."""
+        self.chunks.append(text)
+        if not self.after_paste or _SEQUENCE.sub("", text):
+            self.at = now
+
 
 class InputParser:
     """The input parser. `now` is monotonic seconds and must never decrease."""
@@ -161,10 +167,7 @@ class InputParser:
         found: list[InputToken] = []
         if (flood := self._flood) is not None and now - flood.at < FLOOD_PAUSE_S:
             if PASTE_BEGIN not in text:
-                flood.chunks.append(text)
-                if not flood.after_paste or _SEQUENCE.sub("", text):
-                    # Mouse movement must not delay the keys.
-                    flood.at = now
+                flood.add(text, now)
                 return []
             if flood.after_paste:
                 # Nothing can have been typed between two pastes in the same instant.
@@ -243,18 +246,13 @@ class InputParser:
         self._late_rest = None
         plain = _SEQUENCE.sub("", text)
         if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= self._max_lines:
-            self._add_to_flood(text, now)
+            self._flood = self._flood or _Flood([], now, after_paste=False)
+            self._flood.add(text, now)
             return
         if cut := _CUT_SHORT.search(text):
             self._held = _Held(cut[0], now)
             text = text[: cut.start()]
         found += self._tokens(text)
-
-    def _add_to_flood(self, text: str, now: float) -> None:
-        if self._flood is None:
-            self._flood = _Flood([], now, after_paste=False)
-        self._flood.chunks.append(text)
-        self._flood.at = now
 
     def _take_flood(self) -> str:
         flood, self._flood = self._flood, None
