@@ -1,4 +1,4 @@
-"""The editor as a session uses it: what it is shown, and what it is asked. `acp.wire` speaks its protocol."""
+"""The editor as a session uses it: what it is shown, and what it is asked. `acp.editor` speaks its protocol."""
 
 from typing import Literal, Protocol
 

@@ -1,45 +1,35 @@
-"""The Agent Client Protocol, version 1: what an editor sends and gets. Only this module knows the SDK.
+"""The Agent Client Protocol, version 1: the methods that an editor calls.
 
-A later version is another module beside this one, over the same `acp.session`. `acp.stdio` reads lines and passes the
-messages in them to the SDK, which checks each against the schema. In this order: `Editor` calls the methods of the
-editor, `Agent` has those that the editor calls, a prompt becomes a message, and `run` connects all to the standard
-input and output.
+Only this module, `acp.editor` and `acp.prompt` know the SDK: a later version is others beside them, over the same
+`acp.session`. `acp.stdio` reads lines and passes the messages in them to the SDK, which checks each against the schema.
+`Agent` has the methods, and `run` connects all to the standard input and output.
 """
 
 import asyncio
-import base64
 import logging
 import os
 import re
-import secrets
 import select
 import signal
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
 import acp
-from acp import helpers, schema
+from acp import schema
 
-from chatops.acp.client import CallAnswer, Reply
-from chatops.acp.commands import COMMANDS
+from chatops.acp.editor import Editor, config_options
+from chatops.acp.prompt import message_text, safe_name
 from chatops.acp.session import EditorSession, open_editor_session
-from chatops.acp.show import Card, Commands, Plan, Settings, Text, Update, Window
 from chatops.acp.stdio import MAX_FRAME_BYTES, Stdio
 from chatops.domain import __version__
-from chatops.domain.canonical import JsonValue
-from chatops.domain.decisions import Answer, AnswerAction
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.events import TurnStatus
-from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
-from chatops.headless.json_values import dumps
 from chatops.store.base import ALL
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options, in_session_workspace
@@ -50,8 +40,6 @@ MAX_SESSIONS = 16
 """Open at a time in one process. Each has an application of its own, with its files watched."""
 MAX_PROMPT = 1_000_000
 """Characters of a prompt, which is stored and sent whole."""
-MAX_FORM = 64_000
-"""Characters of the answers in a form, as JSON."""
 PAGE_SIZE = 50
 """Sessions of one page of a list."""
 LINGER_S = 5.0
@@ -63,11 +51,6 @@ _INVALID_PARAMS = -32602
 _STOP_REASONS: dict[TurnStatus, Literal["end_turn", "max_turn_requests", "cancelled"]] = {
     TurnStatus.LIMIT: "max_turn_requests",
     TurnStatus.CANCELLED: "cancelled",
-}
-_TEXT_UPDATES = {
-    "user": helpers.update_user_message_text,
-    "agent": helpers.update_agent_message_text,
-    "thought": helpers.update_agent_thought_text,
 }
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,99 +67,6 @@ def _answer_errors(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T
             raise acp.RequestError(_INVALID_PARAMS, error.full) from error
 
     return answer
-
-
-class Editor:
-    """The editor, for one session."""
-
-    def __init__(self, conn: acp.Client, stdio: Stdio, *, has_forms: bool) -> None:
-        self._conn, self._stdio, self.has_forms = conn, stdio, has_forms
-        self.session_id = ""
-
-    async def show(self, update: Update) -> None:
-        """Show what has happened or changed."""
-        message: Any = None
-        match update:
-            case Text(text=text, by=by):
-                message = _TEXT_UPDATES[by](text) if text else None
-            case Card(opens=True):
-                message = schema.ToolCallStart(session_update="tool_call", **_call_fields(update))
-            case Card():
-                message = schema.ToolCallProgress(session_update="tool_call_update", **_call_fields(update))
-            case Plan(steps=steps):
-                message = helpers.update_plan([helpers.plan_entry(text, status=state) for text, state in steps])
-            case Window(used=used, size=size, cost=cost):
-                spent = None if cost is None else schema.Cost(amount=cost, currency="USD")
-                message = schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent)
-            case Commands():
-                message = helpers.update_available_commands(map(_command, COMMANDS))
-            case Settings(role=role):
-                await self._conn.session_update(self.session_id, helpers.update_current_mode(role))
-                options = _config_options(update)
-                message = schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options)
-        if message is not None:
-            await self._conn.session_update(self.session_id, message)
-
-    async def ask(self, card: Card) -> CallAnswer | None:
-        """Ask about a call. Return None if the editor gave no answer, or one that was not offered."""
-        # The options of each question are new ones, so that no answer to an earlier question fits.
-        mark = secrets.token_hex(4)
-        offers: dict[str, tuple[Reply, str, Literal["reject_once", "allow_once"]]] = {
-            f"reject-{mark}": ("reject", "Reject", "reject_once"),
-            **({f"reason-{mark}": ("reason", "Reject with a reason", "reject_once")} if self.has_forms else {}),
-            f"allow-{mark}": ("allow", "Allow once", "allow_once"),
-        }
-        options = [
-            schema.PermissionOption(option_id=option_id, name=label, kind=kind)
-            for option_id, (_, label, kind) in offers.items()
-        ]
-        call = schema.ToolCallUpdate(**_call_fields(card))
-        try:
-            reply = await self._conn.request_permission(self.session_id, call, options)
-        except (acp.RequestError, ValueError) as error:
-            log.info("the editor did not answer a question: %s", error)
-            return None
-        finally:
-            answered_at = time.monotonic()
-            # `Stdio.asked_at` has the time by the id of the first option. It has none if the question was not written.
-            seconds = answered_at - self._stdio.asked_at.pop(options[0].option_id, answered_at)
-        chosen = reply.outcome.option_id if isinstance(reply.outcome, schema.AllowedOutcome) else ""
-        return CallAnswer(reply=offers[chosen][0], after_s=seconds) if chosen in offers else None
-
-    async def form(self, message: str, fields: JsonValue) -> Answer | None:
-        """Show a form, and return what was answered; None if the editor has failed."""
-        try:
-            requested = schema.ElicitationSchema.model_validate(fields)
-            mode = schema.ElicitationFormSessionMode(session_id=self.session_id, requested_schema=requested)
-            reply = await self._conn.create_elicitation(message, mode)
-        except (acp.RequestError, ValueError) as error:
-            log.info("the editor did not show a form: %s", error)
-            return None
-        if isinstance(reply, schema.AcceptElicitationResponse):
-            content = dumps(reply.content or {})
-            return Answer(action=AnswerAction.ACCEPT, content=content) if len(content) <= MAX_FORM else None
-        declined = isinstance(reply, schema.DeclineElicitationResponse)
-        return Answer(action=AnswerAction.DECLINE if declined else AnswerAction.CANCEL)
-
-
-def _command(name: str) -> schema.AvailableCommand:
-    hint, about = COMMANDS[name]
-    typed = schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint)) if hint else None
-    return schema.AvailableCommand(name=name, description=about, input=typed)
-
-
-def _call_fields(card: Card) -> dict[str, Any]:
-    """Return the fields of a call. An update without a field changes nothing of it."""
-    content: list[Any] = [helpers.tool_content(helpers.text_block(card.text))] if card.text else []
-    content += [helpers.tool_diff_content(diff.path, diff.new, diff.old) for diff in card.diffs]
-    fields: dict[str, Any] = {"tool_call_id": card.id, "status": card.status}
-    if card.title:
-        fields |= {"title": card.title, "kind": card.kind, "raw_input": card.arguments}
-    if content:
-        fields["content"] = content
-    if card.paths:
-        fields["locations"] = [schema.ToolCallLocation(path=path) for path in card.paths]
-    return fields
 
 
 class _Opened(NamedTuple):
@@ -220,7 +110,7 @@ class Agent:
         if self._client:
             raise ConfigError("The connection is initialized already.")
         self._client = (
-            _safe_name(f"{client_info.name} {client_info.version}" if client_info else "") or "an unnamed editor"
+            safe_name(f"{client_info.name} {client_info.version}" if client_info else "") or "an unnamed editor"
         )
         forms = client_capabilities.elicitation if client_capabilities is not None else None
         self._has_forms = forms is not None and forms.form is not None
@@ -308,11 +198,11 @@ class Agent:
     def _ignored(self, folders: list[str] | None, servers: list[Any] | None) -> list[str]:
         """Return sentences about what the editor wants and does not get."""
         sentences, limits = [], self._app.options.sandbox
-        if names := ", ".join(dict.fromkeys(_safe_name(str(getattr(server, "name", ""))) for server in servers or [])):
+        if names := ", ".join(dict.fromkeys(safe_name(str(getattr(server, "name", ""))) for server in servers or [])):
             sentences.append(f"MCP servers of the editor are ignored: {names}. chatops mcp add adds one to chatops.")
         added = [Path(folder) for folder in (*limits.read, *limits.write)]
         outside = [folder for folder in folders or [] if not any(map(_real_path(folder).is_relative_to, added))]
-        if named := ", ".join(_safe_name(folder, longest=300) for folder in outside):
+        if named := ", ".join(safe_name(folder, longest=300) for folder in outside):
             sentences.append(f"Further folders are ignored: {named}. chatops acp --add-dir DIR adds one for commands.")
         return sentences
 
@@ -329,7 +219,7 @@ class Agent:
             schema.SessionInfo(
                 session_id=info.id,
                 cwd=info.workspace,
-                title=_safe_name(info.title, longest=200) or None,
+                title=safe_name(info.title, longest=200) or None,
                 updated_at=datetime.fromtimestamp(info.updated_at, UTC).isoformat(),
             )
             for info in stored[begin:end]
@@ -349,7 +239,7 @@ class Agent:
     async def prompt(self, session_id: str, prompt: list[Any]) -> schema.PromptResponse:
         """Send a message and answer when its turn is over."""
         session = self._session(session_id)
-        text = await asyncio.to_thread(_message_text, prompt, session.view.workspace, session.app.files.keep_pasted)
+        text = await asyncio.to_thread(message_text, prompt, session.view.workspace, session.app.files.keep_pasted)
         if len(text) > MAX_PROMPT:
             raise ConfigError(f"The message has more than {MAX_PROMPT:,} characters.")
         end = await session.prompt(text)
@@ -380,7 +270,7 @@ class Agent:
         if config_id != "model" or not isinstance(value, str):
             raise ConfigError(f"There is no option {config_id!r} of that kind.")
         await session.choose_model(value)
-        return schema.SetSessionConfigOptionResponse(config_options=_config_options(session.settings))
+        return schema.SetSessionConfigOptionResponse(config_options=config_options(session.settings))
 
     def _session(self, session_id: str) -> EditorSession:
         if session_id not in self._sessions:
@@ -392,68 +282,12 @@ async def _settings_fields(session: EditorSession) -> dict[str, Any]:
     roles, settings = await session.roles(), session.settings
     modes = [schema.SessionMode(id=name, name=name, description=about or None) for name, about in roles]
     state = schema.SessionModeState(current_mode_id=settings.role, available_modes=modes)
-    return {"modes": state, "config_options": _config_options(settings)}
-
-
-def _config_options(settings: Settings) -> list[Any]:
-    choices = [schema.SessionConfigSelectOption(value=value, name=label) for value, label in settings.models]
-    option = schema.SessionConfigOptionSelect(
-        type="select", id="model", name="Model", category="model", current_value=settings.model, options=choices
-    )
-    return [option]
-
-
-def _safe_name(text: str, *, longest: int = 60) -> str:
-    """Return a name that an editor has sent, with nothing in it that could be taken for anything else."""
-    return re.sub(r"[^\w .,:/@+-]", "?", text[:longest]).strip()
+    return {"modes": state, "config_options": config_options(settings)}
 
 
 def _real_path(path: str) -> Path:
     """Return a path without links. One that no file can have leads nowhere."""
     return Path(os.path.realpath(path.replace("\0", "?")))
-
-
-def _message_text(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], FileRef]) -> str:
-    """Return a prompt as a message, in which ``@path``, with a space on each side, attaches a file."""
-    parts: list[str] = []
-    for block in blocks:
-        match block:
-            case schema.TextContentBlock():
-                parts.append(block.text)
-            case schema.ResourceContentBlock():
-                parts.append(_mention(block.uri, workspace))
-            case schema.EmbeddedResourceContentBlock():
-                parts.append(_mention(block.resource.uri, workspace))
-            case schema.ImageContentBlock():
-                parts.append(f"@{_keep_image(block.data, keep_image)}")
-            case _:
-                parts.append("(A part of this message is of a kind that chatops does not read.)")
-    return "".join(f" {part} " if part.startswith("@") and len(parts) > 1 else part for part in parts).strip()
-
-
-def _keep_image(data: str, keep_image: Callable[[bytes], FileRef]) -> str:
-    """Keep an image, and return the name by which a message attaches it. Raises ConfigError."""
-    try:
-        file = keep_image(base64.b64decode(data, validate=True))
-    except ValueError:
-        raise ConfigError("An image of the message cannot be read. Nothing was sent.") from None
-    if file.problem:
-        raise ConfigError(f"An image of the message was {file.problem}. Nothing was sent.")
-    return file.path
-
-
-def _mention(uri: str, workspace: Path) -> str:
-    """Return ``@path`` for the address of a file in the workspace, else the address as text."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        parts = urlsplit("")
-    path = os.path.normpath(unquote(parts.path)) if parts.scheme == "file" and parts.netloc in ("", "localhost") else ""
-    inside = os.path.isabs(path) and Path(path).is_relative_to(workspace)
-    name = os.path.relpath(path, workspace) if inside else ""
-    if name and not re.search(r'["\x00-\x1f]', name):
-        return f'@"{name}"'
-    return f"(not attached, because it is no file of this folder: {_safe_name(uri, longest=300)})"
 
 
 async def run(app: App, *, too_broad: Callable[[str], str]) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 from acp import schema
 from acp.agent.connection import AgentSideConnection
 
+from chatops.acp.editor import Editor as Shown
 from chatops.acp.show import Card
 from chatops.acp.stdio import Stdio
 from chatops.acp.wire import Agent
-from chatops.acp.wire import Editor as Shown
 from chatops.store.process_identity import this_process
 from chatops.wiring.stored import open_store
 from tests.acp.editing import READS_FIRST_S, Editor, editing, prompted
