@@ -15,7 +15,7 @@ from chatops.contained import applying, copying
 from chatops.contained.applying import Applied, NotAppliedError, apply, conflicts, resume, undoable
 from chatops.contained.copying import make_copy, read_manifest
 from chatops.contained.folder import TurnFolder, remove_tree, turn_folder, workspace_lock
-from chatops.contained.freezing import RanCall, freeze, read_frozen
+from chatops.contained.freezing import RanCall, freeze, read_calls, read_frozen
 from chatops.contained.text import describe, head, review
 from chatops.contained.turns import ContainedTurns, in_direction
 from chatops.domain.canonical import canonical
@@ -24,6 +24,7 @@ from chatops.domain.ids import CallId
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall
 from chatops.sandbox.mount_points import mount_point
 from chatops.toolkit.base import Tool, ToolContext
+from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for
 
 TREE = {
@@ -657,6 +658,19 @@ async def test_only_the_list_that_was_approved_is_applied(workspace: Path, turn:
     ran = await tool.run(facts, context)
     assert ran.outcome is Outcome.INVALID and "Nothing was applied" in ran.content
     assert content(workspace) == before
+
+
+async def test_a_command_that_cannot_be_given_its_view_of_the_original_is_listed_as_failed(
+    workspace: Path, turn: TurnFolder
+) -> None:
+    (shell,) = shell_tools()
+    tool = ContainedTurns(turn.path.parent.parent).tool(turn.path.name, shell)
+    assert tool is not None
+    (turn.path / "manifest.json").write_text("{}")
+    context = context_for(workspace, contained=turn.path.name)
+    with pytest.raises(ToolFailedError, match="copy"):
+        await tool.run(CallFacts(arguments="{}", command="true", cwd=str(workspace)), context)
+    assert [ran.outcome for ran in read_calls(turn).values()] == [Outcome.FAILED]
 
 
 async def test_an_interrupted_application_without_its_list_is_left(
