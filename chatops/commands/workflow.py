@@ -17,7 +17,8 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import fields_json, plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
-from chatops.headless.run import OnApproval, drive_run, resume_turn, review_steps, review_target, show_end
+from chatops.headless.run import OnApproval, resume_turn, show_end
+from chatops.headless.run_workflow import drive_run, review_steps, review_target
 from chatops.headless.screen import Screen, screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, stored_way_to_continue
