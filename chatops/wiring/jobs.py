@@ -132,7 +132,7 @@ class Job:
 def _question_line(pending: PendingCall) -> str:
     """Return what a pending call asks, in one line."""
     about = budget_question(pending) or call_line(pending.call, pending.facts)
-    return f"{about}: outcome unknown" if pending.outcome_unknown else about
+    return f"outcome unknown of {about}" if pending.outcome_unknown else about
 
 
 def job_of(store: Store, row: JobRow) -> Job:

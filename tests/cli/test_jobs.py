@@ -408,7 +408,7 @@ def test_a_job_killed_after_a_call_took_effect_does_not_run_it_again(chatops: Co
     rows(chatops_home, f"UPDATE jobs SET boot_id = '{boot[0]}'")
     assert asyncio.run(left()) == f"The job is waiting: chatops jobs show {job}"
     assert chatops("jobs", "wait", job).code == 3
-    assert "waiting: shell_exec (echo once >> log.txt): outcome unknown" in chatops("jobs", "show", job).out
+    assert "waiting: outcome unknown of shell_exec (echo once >> log.txt)" in chatops("jobs", "show", job).out
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
     assert chatops("approvals", "approve", call_id, "--done").code == 0
     assert chatops("jobs", "wait", job).code == 0
