@@ -36,7 +36,7 @@ class ShownPlaces:
         self._current: _Place | None = None
         """The place that was brought into view last."""
         self._opened: str | None = None
-        """The block that was folded and is open because `_current` is in it."""
+        """The folded block that was opened for a place. It is folded again once a place in another one is shown."""
 
     @property
     def any_marked(self) -> bool:
@@ -49,19 +49,19 @@ class ShownPlaces:
 
     def draw(self, strip: Strip, y: int) -> Strip:
         """Return line `y` of the layout with its places marked."""
-        layout, search, current, theme = self._layout, self._search, self._current, self._layout.theme
+        search, current, theme = self._search, self._current, self._layout.theme
         if search is None or theme is None:
             return strip
-        is_current_line = (
-            current is not None
-            and current.block_id in layout.index
-            and layout.start(layout.index[current.block_id]) + current.line == y
-        )
-        if current is None or not is_current_line:
+        if current is None or y != self._line_of(current):
             return search.drawn(strip, theme, current=None)
         # Without colours, only the sign says which line is shown.
         strip = search.drawn(strip, theme, current=current.nth)
         return with_sign(strip, theme.symbols.selected, (theme.base or Style()) + theme.warn)
+
+    def _line_of(self, place: _Place) -> int | None:
+        """Return the line of the layout that a place is in; None if its block was removed."""
+        index = self._layout.index.get(place.block_id)
+        return self._layout.start(index) + place.line if index is not None else None
 
     def show(self, block_id: str, number: int) -> None:
         """Bring the place with this number in a block into view. Open the block if it is folded."""
