@@ -147,10 +147,11 @@ class ChatTerminal(Terminal):
     """The chat, used as a user uses it."""
 
     def press(self, *keys: str) -> None:
-        """Press keys; a dialog that says which ones it takes has been on the screen long enough to take them.
+        """Press keys once a dialog on the screen takes them.
 
         It takes none within half a second of the terminal having lagged, which on a busy machine this one does.
         """
+        self.wait_gone(PAUSES)
         if any(len(key) == 1 for key in keys) and "Esc later" in dialog_of(self.text()):
             self.wait_quiet(0.6)
         super().press(*keys)
