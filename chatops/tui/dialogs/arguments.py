@@ -18,7 +18,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
 from chatops.tui.dialogs.fields import ArgumentField, ArgumentValue, FieldKind, choice_text, fields_of, with_values
-from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal, Title
 from chatops.tui.dialogs.rows import line
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField, TextField
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _EARLIER_EDIT = " · your earlier edit"
 """Follows the title while texts of an earlier attempt are shown."""
-_LINES_AROUND = 8
-"""Lines of the window that the fields cannot have: frame, title, problem, keys."""
+_LINES_AROUND = 7
+"""Lines of the window that the fields cannot have: frame, problem, keys."""
 _MOVES = {"up": -1, "down": 1}
 """Fields that a key moves the cursor on."""
 _ARGUMENT_NAME = re.compile(r"[^.\[]*")
@@ -144,7 +144,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def compose(self) -> ComposeResult:
         """Yield title, the fields with their labels and problems, a general problem, keys."""
         with Vertical(id="arguments"):
-            yield Static(Content(self._title), id="arguments-title")
+            yield Title(self._title)
             with VerticalScroll(id="arguments-body", can_focus=False):
                 for number, field in enumerate(self._fields):
                     yield Static(_label(field), id=f"label-{number}", classes="argument-label")
@@ -192,7 +192,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def _show_keys(self) -> None:
         """Show title and keys: where the texts are from, if there are two versions of them."""
         edited = self._shows_earlier_edit
-        self.query_one("#arguments-title", Static).update(Content(f"{self._title}{_EARLIER_EDIT if edited else ''}"))
+        self.query_one(Title).show(f"{self._title}{_EARLIER_EDIT if edited else ''}")
         keys = [self.SEND, KeyHint("tab", "next field"), BACK]
         if edited or self._hidden_edit:
             keys.append(KeyHint("ctrl+r", "the original" if edited else "your earlier edit"))

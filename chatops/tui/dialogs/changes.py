@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
 from textual.geometry import Offset
-from textual.widgets import Static
 
 from chatops.domain.wording import plural
 from chatops.toolkit.counting import count_work
-from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
+from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page, Title
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, too_narrow_for_sides
 from chatops.tui.keys import BACK, SCROLL, KeyHint
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
 
 COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here."
 SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
-_LINES_AROUND = 7
-"""Lines of the window outside the changes: the frame, the title, the keys, the empty lines between them."""
+_LINES_AROUND = 6
+"""Lines of the window outside the changes: the frame, the keys, the empty lines between them."""
 _USUAL_CELLS = 105
 """Cells of a line up to which the window keeps its usual width."""
 _ALSO_CHANGED_ELSEWHERE = "also changed outside this session"
@@ -72,7 +70,7 @@ class ChangesScreen(Page):
     def compose(self) -> ComposeResult:
         """Yield heading, changes and keys."""
         with Vertical(id="changes"):
-            yield Static("", id="changes-title")
+            yield Title(self._title)
             yield PayloadView(id="changes-payload")
             yield Legend(id="changes-keys")
 
@@ -143,8 +141,7 @@ class ChangesScreen(Page):
             self._make_diffs(theme)
         added, removed = sum(diff.added for diff in self._diffs), sum(diff.removed for diff in self._diffs)
         counts = f"{plural(len(self._changes), 'file')}, +{added} {theme.symbols.minus}{removed}"
-        heading = Content.styled(f"{line(self._title)}: {counts}", "bold")
-        self.query_one("#changes-title", Static).update(heading)
+        self.query_one(Title).show(f"{self._title}: {counts}")
         self._show()
 
     def _show(self) -> None:

@@ -95,13 +95,13 @@ class Page(Modal[str]):
 class Title(Static):
     """The title of a window, in bold, and what stands beside it: on its frame, or on a line of a window without one."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, beside: str = "") -> None:
         super().__init__()
-        self._title = title
+        self._first = title, beside
 
     def on_mount(self) -> None:
         """Show the title, now that there is a frame."""
-        self.show(self._title)
+        self.show(*self._first)
 
     def show(self, title: str, beside: str = "") -> None:
         """Show a title."""

@@ -16,15 +16,15 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural, spent
-from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal, Title
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField, TextField
 from chatops.tui.theme import SPINNER
 from chatops.tui.ticker import FRAMES_A_SECOND, frame_at
 
 AnswerT = TypeVar("AnswerT")
-_ROWS_AROUND = 13
-"""Rows of a tall window outside a text of several lines: frame 2, title 1, explanation 3, error 3, keys 2, empty 2."""
+_ROWS_AROUND = 12
+"""Rows of a tall window outside a text of several lines: frame 2, explanation 3, error 3, keys 2, empty 2."""
 _ROWS_AROUND_LOW = 6
 """The same in a low window, without frame and empty rows: title 1, explanation 3, keys 2. An error takes some more."""
 _MIN_ROWS = 3
@@ -81,7 +81,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
     def compose(self) -> ComposeResult:
         """Yield title, explanation, text field, error and keys."""
         with Vertical(id="question", classes="-lines" if self._lines else ""):
-            yield Static(Content(self._title), id="question-title")
+            yield Title(self._title)
             yield Static(Content(self._explain), id="question-explain")
             if self._lines:
                 yield TextField(self._text, id="answer", compact=True, highlight_cursor_line=False)

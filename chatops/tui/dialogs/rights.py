@@ -13,7 +13,7 @@ from textual.widgets import DataTable
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Verdict
 from chatops.domain.wording import cut, plural
-from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
+from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page, Title
 from chatops.tui.dialogs.text import HangingText
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.notice import copy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 28
 """Characters of a tool's name in its row. The explanation has all of it."""
 _LONGEST_ROLE = 14
-_LINES_AROUND = 14
+_LINES_AROUND = 13
 """Lines of the window outside the matrix; the explanation has 7 of them, see dialogs.tcss."""
 _ABOUT_ONE_CALL = "The verdict on one call: /policy TOOL JSON"
 
@@ -52,9 +52,9 @@ class RightsScreen(Page):
     def compose(self) -> ComposeResult:
         """Yield heading, matrix, explanation and keys."""
         heading = f"What roles may do at your access level {self._rights.level}"
-        more = f"   {plural(self._rights.left_out, 'more role')}: chatops roles list" if self._rights.left_out else ""
+        more = f"{plural(self._rights.left_out, 'more role')}: chatops roles list" if self._rights.left_out else ""
         with Vertical(id="rights"):
-            yield HangingText(heading + more, id="rights-title")
+            yield Title(heading, more)
             yield DataTable(id="rights-table", fixed_columns=1, cell_padding=1)
             yield HangingText("", id="rights-why")
             yield Legend(BACK, KeyHint("h j k l, arrows", "choose"), KeyHint("y", "copy"), id="rights-keys")

@@ -21,14 +21,14 @@ from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.policy.rule_syntax import rule_text, show_rule
 from chatops.runtime.call_sheet import subject_line
 from chatops.runtime.rule_offer import RecordedCall, RuleOffer
-from chatops.tui.dialogs.modal import TALL, Legend, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal, Title
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import line
 from chatops.tui.keys import BACK, KeyHint
 
 MAX_LISTED = 5
 """Recorded calls that are named. Further ones are counted."""
-_AROUND = 9
+_AROUND = 8
 """Lines of the dialog outside its choices."""
 _LONGEST_CALL = 300
 """Characters of a call that are shown."""
@@ -72,7 +72,7 @@ class RuleDialog(Modal[Approved | None]):
         """Yield title, choices, note and keys."""
         call, role = self._offer.pending.call, self._offer.pending.role
         with Vertical(id="rule"):
-            yield Static(Content(f"Make a rule for {line(call.name)}, as {line(role)}"), id="rule-title")
+            yield Title(f"Make a rule for {line(call.name)}, as {line(role)}")
             with VerticalScroll(id="rule-body"):
                 yield Static("", id="rule-choices", markup=False)
             yield Static("", id="rule-note", markup=False)

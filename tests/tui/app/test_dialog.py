@@ -416,8 +416,10 @@ def recorded(command: str, outcome: Outcome = Outcome.SUCCESS) -> RecordedCall:
 
 def edges(running: Stage, title: str) -> tuple[int, int]:
     """Return the columns of the frame that has this title."""
-    line = next(line for line in running.text.splitlines() if f"│ {title}" in line)
-    return line.index("│"), line.rindex("│")
+    found = re.search(rf"(?:│|╭─) {re.escape(title)}.*[│╮]", running.text)
+    assert found is not None, running.text
+    start = found.start() - running.text.rfind("\n", 0, found.start())
+    return start, start + len(found[0])
 
 
 async def test_dialogs_over_each_other_have_one_width() -> None:
