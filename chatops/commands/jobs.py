@@ -45,7 +45,15 @@ from chatops.wiring.job_binding import (
     options_of,
     why_not_here,
 )
-from chatops.wiring.jobs import Job, JobState, job_of, move_to_background, start_process, wait_for_lease
+from chatops.wiring.jobs import (
+    Job,
+    JobState,
+    job_of,
+    move_to_background,
+    start_process,
+    starter_of_this_process,
+    wait_for_lease,
+)
 from chatops.wiring.not_started import NotStarted, WhyNot
 from chatops.wiring.stored import Options, Storage, open_store
 
@@ -245,8 +253,8 @@ async def begin_job(opened: App, session: Session, prompt: str, arguments: Names
 def _resume(arguments: Namespace) -> int:
     with open_app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
-        # Not by the user: `start_process` has started this process.
-        by_user = not wait_for_lease(opened.store, row)
+        if (starter := starter_of_this_process()) is not None:
+            wait_for_lease(opened.store, row, starter=starter)
         if not has_own_options(opened.store, row):
             raise ChatopsError(
                 f"Job {row.session.id} was not started: {FOREIGN_OPTIONS}.",
@@ -264,7 +272,7 @@ def _resume(arguments: Namespace) -> int:
     try:
         return run_app(
             options_of(row),
-            lambda opened: _resume_here(opened, row, arguments, by_user=by_user),
+            lambda opened: _resume_here(opened, row, arguments, by_user=starter is None),
         )
     except Exception as error:
         # The list of jobs says why, also to a user who was not there.

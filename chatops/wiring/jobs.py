@@ -27,6 +27,7 @@ from collections.abc import Awaitable, Callable, Collection
 from enum import StrEnum
 from functools import partial
 from threading import Thread
+from typing import NamedTuple
 
 from chatops.config.failpoints import reach
 from chatops.config.paths import REGISTRY_VARIABLE, find_paths, show_folder
@@ -144,21 +145,23 @@ def job_of(store: Store, row: JobRow) -> Job:
         return Job(row=row, state=JobState.INTERRUPTED, lease=lease, why=str(error))
     stored_calls = store.pending_calls(session_id=row.session.id)
     pending = tuple(call.pending for call in stored_calls if call.decided is None)
-    any_decided = len(pending) < len(stored_calls)
-    reason, _, about = row.not_started.partition(":")
-    why = NotStarted(WhyNot(reason), about).sentence if reason in [*WhyNot] else ""
-    if isinstance(turn.phase, Finished):
-        state, why = _STATE_OF_RESULT.get(turn.phase.result, JobState.CANCELLED), ""
-    elif lease is not None and (is_in_flight(turn) or not pending):
-        state = JobState.RUNNING
-    elif any_decided:
-        state = JobState.NOT_STARTED
+    state = _state_of(turn, lease, waits=bool(pending), any_decided=len(pending) < len(stored_calls))
+    not_started = NotStarted.read(row.not_started)
+    why = "" if not_started is None or state.is_over or state is JobState.WAITING else not_started.sentence
+    if state is JobState.NOT_STARTED:
         why = why or "it was decided elsewhere, or a process was killed before the job went on"
-    elif pending:
-        state, why = JobState.WAITING, ""
-    else:
-        state = JobState.INTERRUPTED
     return Job(row=row, state=state, turn=turn, pending=pending, lease=lease, why=why)
+
+
+def _state_of(turn: TurnState, lease: LeaseRow | None, *, waits: bool, any_decided: bool) -> JobState:
+    """Return the state of a job. `waits`: for a decision; `any_decided`: the turn has not taken a decision yet."""
+    if isinstance(turn.phase, Finished):
+        return _STATE_OF_RESULT.get(turn.phase.result, JobState.CANCELLED)
+    if lease is not None and (is_in_flight(turn) or not waits):
+        return JobState.RUNNING
+    if any_decided:
+        return JobState.NOT_STARTED
+    return JobState.WAITING if waits else JobState.INTERRUPTED
 
 
 def _unfinished_job(store: Store, session_id: SessionId) -> JobRow | None:
@@ -269,18 +272,21 @@ def start_process(store: Store, row: JobRow) -> int:
     return process.pid
 
 
-def wait_for_lease(store: Store, row: JobRow) -> bool:
-    """If `start_process` has started this process, wait until it has the lease, or the process that started it is gone.
+def starter_of_this_process() -> str | None:
+    """Return the pid of the process whose `start_process` has started this one; None if the user has.
 
-    Return whether `start_process` has started it.
+    Programs that this one starts do not learn of it.
     """
-    starter = os.environ.pop(_STARTER_VARIABLE, "")
+    return os.environ.pop(_STARTER_VARIABLE, "") or None
+
+
+def wait_for_lease(store: Store, row: JobRow, *, starter: str) -> None:
+    """Wait until the process `starter` has reserved the lease for this one, or is gone."""
     while str(os.getppid()) == starter:
         lease = store.lease(row.session.id)
         if lease is not None and lease.holder == this_process():
-            break
+            return
         time.sleep(_LEASE_LOOK_S)
-    return bool(starter)
 
 
 _WHEN_HANDED_OVER = {True: "if the reply calls a tool", False: "when the current step is done"}
@@ -291,13 +297,20 @@ def _is_replying(session: Session) -> bool:
     return session.state is not None and isinstance(session.state.phase, AwaitingModel)
 
 
+class _Handover(NamedTuple):
+    """A session that is handed over, and the task that does it."""
+
+    session: Session
+    task: asyncio.Task[None]
+
+
 class ChatJobs:
     """The jobs as the chat shows them."""
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._handover: tuple[Session, asyncio.Task[None]] | None = None
-        """The session that is handed over, or was last, and the task that does it."""
+        self._handover: _Handover | None = None
+        """The last one, which may be over."""
         app.start_job = partial(start_if_job, app.store)
 
     async def listed(self) -> list[Job]:
@@ -313,11 +326,11 @@ class ChatJobs:
         in_run = "a step of a workflow stays with its run" if session.settings.step is not None else ""
         if why := in_run or session.unsaved:
             raise ChatopsError(f"The turn was not handed over: {why}.")
-        handed_over, task = self._handover or (None, None)
-        if handed_over is not session or task is None or task.done():
+        last = self._handover
+        if last is None or last.session is not session or last.task.done():
             await in_thread(lambda: self._app.store.put_job(job_row(self._app, session)))
             # Kept here, because the event loop keeps no reference to a task.
-            self._handover = session, asyncio.create_task(self._move(session), name="hand over")
+            self._handover = _Handover(session, asyncio.create_task(self._move(session), name="hand over"))
         when = _WHEN_HANDED_OVER[_is_replying(session)]
         if _is_replying(session):
             leaving = "Leaving hands over at once, and the model is asked again."

@@ -38,7 +38,14 @@ class NotStarted:
     about: str = ""
 
     def __str__(self) -> str:
+        """Return the reason as it is stored, for `read`."""
         return f"{self.why}:{self.about}"
+
+    @classmethod
+    def read(cls, stored: str) -> "NotStarted | None":
+        """Return a stored reason; None for an empty text, or one of another version."""
+        why, _, about = stored.partition(":")
+        return cls(WhyNot(why), about) if why in [*WhyNot] else None
 
     @property
     def sentence(self) -> str:
