@@ -497,7 +497,7 @@ async def test_slash_commands_reach_the_session() -> None:
     ("text", "said"),
     [
         ("/rolle coder", "Did you mean /role"),
-        ("/find it", "Did you mean /search?"),
+        ("/tokens it", "Did you mean /cost?"),
         ("!", "Write a command after the !"),
         ("/role nobody", "There is no role nobody. /role lists them."),
     ],
