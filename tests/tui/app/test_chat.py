@@ -323,7 +323,7 @@ async def test_no_model_moves_when_servers_answer_and_those_nobody_set_up_come_a
         workspace.answer.set()
         await until(lambda: "asking the servers" not in running.text)
         before[1] = "mine not usable now"
-        assert rows() == [*before, "ollama", "local/big", "1 more model: gateway"]
+        await until(lambda: rows() == [*before, "ollama", "local/big", "1 more model: gateway"])
         await running.press("up")
         assert "mine does not answer." in running.text
         await running.press(*["down"] * 5, "enter")
