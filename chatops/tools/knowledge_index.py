@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
-from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.names import is_secret, may_hold_secrets
 from chatops.toolkit.counting import count_work
@@ -62,13 +61,34 @@ CREATE VIRTUAL TABLE passage USING fts5 (text, tokenize = 'porter unicode61 remo
 """
 
 
+class Hit(TypedDict):
+    """A passage that a search found."""
+
+    path: str
+    place: str
+    """Where it is in the document."""
+    text: str
+
+
+class Found(TypedDict):
+    """Result of a search, as JSON passes it to the process of chatops."""
+
+    hits: list[Hit]
+    """The best first."""
+    files: int
+    """Number of files in the index of the folders that were searched."""
+    left: int
+    """Number of files that are not read yet."""
+    problems: list[str]
+    """Sentences about folders and files."""
+
+
 def search_documents(
     index: str, folders: list[str], protected: list[str], words: list[str], max_hits: int, seconds: float
-) -> JsonValue:
+) -> Found:
     """Bring the index of `folders` up to date for at most `seconds`, and search it for `words`, any of which may match.
 
-    Returns ``hits`` (path, place, text; the best first), ``files`` (number indexed), ``left`` (number not read yet),
-    and ``problems`` (sentences about folders and files). Raises sqlite3.Error.
+    Raises sqlite3.Error.
     """
     signal.signal(signal.SIGALRM, _raise_too_long)
     with closing(_open_index(Path(index))) as db:
@@ -82,8 +102,8 @@ def search_documents(
         ):
             update.problems.append(f"{path}: {problem}")
         (files,) = db.execute(f"SELECT count(*) FROM file WHERE folder IN ({marks})", folders).fetchone()
-        hits: list[JsonValue] = list(_best_passages(db, folders, words, max_hits))
-    return {"hits": hits, "files": files, "left": update.left, "problems": list(update.problems)}
+        hits = list(_best_passages(db, folders, words, max_hits))
+    return {"hits": hits, "files": files, "left": update.left, "problems": update.problems}
 
 
 def query_of(words: Sequence[str]) -> str:
@@ -306,7 +326,7 @@ def _drop_unused_folders(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM folder WHERE path = ?", (folder,))
 
 
-def _best_passages(db: sqlite3.Connection, folders: list[str], words: list[str], max_hits: int) -> Iterator[JsonValue]:
+def _best_passages(db: sqlite3.Connection, folders: list[str], words: list[str], max_hits: int) -> Iterator[Hit]:
     marks = ",".join("?" * len(folders))
     # The best passages of each file, so that one file full of the words does not crowd out the others.
     found = db.execute(
