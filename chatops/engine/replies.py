@@ -64,8 +64,30 @@ def _calls_tools(draft: StepDraft, reply: ModelReply) -> bool:
 
 
 def handle_failure(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
-    """Process a missing reply: ask a backup if nothing was streamed yet, else end the turn, which can be retried."""
+    """Process a missing reply: ask again if something can be changed, else end the turn, which can be retried."""
     target = rounds.target_of(draft, phase)
+    _close_failed_round(draft, phase, failure, target, duration_ms)
+    if phase.gathered is not None:  # The responder was asked.
+        draft.warn(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
+        _answer_with_gathered(draft, phase.gathered)
+    elif not failure.started and failure.kind in OTHER_MODEL_MAY_HELP and _switch_to_backup(draft):
+        other = rounds.model_of(draft)
+        draft.warn(f"{target.label or target.name}: {failure.message} {other.label or other.name} is asked instead.")
+        rounds.ask_model(draft, purpose=phase.purpose)
+    elif failure.context_limit and not failure.started and rounds.adopt_limit(draft, phase, failure.context_limit):
+        draft.warn(f"{failure.message} Older or long tool results are left out, and it is asked again.")
+        rounds.ask_model(draft, purpose=phase.purpose)
+    elif phase.purpose is Purpose.CLOSE:
+        draft.warn(failure.message, advice=failure.advice, error=True)
+        rounds.finish_with_gathered(draft)
+    else:
+        result = TurnStatus.LIMIT if failure.kind is FailureKind.OUT_OF_TOKENS else TurnStatus.FAILED
+        rounds.finish_with_notice(draft, result, failure.partial_text, detail=failure.message, advice=failure.advice)
+
+
+def _close_failed_round(
+    draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, target: ModelTarget, duration_ms: int
+) -> None:
     draft.record_round(
         RoundRecord(model=target.name, finish_reason="error", usage=None, failure=failure.kind, duration_ms=duration_ms)
     )
@@ -86,27 +108,6 @@ def handle_failure(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure
         draft.count_cut_off()
     rounds.store_partial(draft, failure.partial_text, failure.partial_reasoning, target.name)
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
-    if phase.gathered is not None:  # The responder was asked.
-        draft.warn(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
-        _answer_with_gathered(draft, phase.gathered)
-    elif not failure.started and failure.kind in OTHER_MODEL_MAY_HELP and _switch_to_backup(draft):
-        other = rounds.model_of(draft)
-        draft.warn(f"{target.label or target.name}: {failure.message} {other.label or other.name} is asked instead.")
-        rounds.ask_model(draft, purpose=phase.purpose)
-    elif failure.context_limit and not failure.started and rounds.adopt_limit(draft, phase, failure.context_limit):
-        draft.warn(f"{failure.message} Older or long tool results are left out, and it is asked again.")
-        rounds.ask_model(draft, purpose=phase.purpose)
-    elif phase.purpose is Purpose.CLOSE:
-        draft.warn(failure.message, advice=failure.advice, error=True)
-        rounds.finish_with_gathered(draft)
-    elif failure.kind is FailureKind.OUT_OF_TOKENS:
-        rounds.finish_with_notice(
-            draft, TurnStatus.LIMIT, failure.partial_text, detail=failure.message, advice=failure.advice
-        )
-    else:
-        rounds.finish_with_notice(
-            draft, TurnStatus.FAILED, failure.partial_text, detail=failure.message, advice=failure.advice
-        )
 
 
 def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
@@ -59,6 +60,16 @@ BYTES_PER_TOKEN = 4
 """Estimated bytes per token. Only sentences for the user depend on it."""
 
 
+class _ServerMemory(Enum):
+    """What is known of the memory of a server that loads a model when it is first asked."""
+
+    NOT_ASKED = auto()
+    WITHOUT_MODEL = auto()
+    """The server stated before the first reply that it has not loaded the model."""
+    HAS_MODEL = auto()
+    """It has, or is taken to have, because it says nothing about it or was asked for a reply."""
+
+
 @frozen_dataclass
 class _RequestPlan:
     """Settings of the next request; changed by what the server refuses."""
@@ -106,8 +117,7 @@ class OpenAIChat:
         self._reasoning_scope = scope_of(spec.model_name)
         self._reasoning_field = host.reasoning_field
         self._slots = asyncio.Semaphore(spec.max_concurrent) if spec.max_concurrent else None
-        self._unloaded: bool | None = None
-        """True if the server stated before the first reply that the model is not in memory. None: not asked yet."""
+        self._server_memory = _ServerMemory.NOT_ASKED
         self._noticed: set[str] = set()
         """Subjects of the notices that were sent: each is sent once."""
 
@@ -210,7 +220,7 @@ class OpenAIChat:
             host=endpoint.host,
             timeouts=self._spec.timeout_s,
             waiting_s=self._pace.waiting_s,
-            unloaded=lambda: bool(self._unloaded),
+            unloaded=lambda: self._server_memory is _ServerMemory.WITHOUT_MODEL,
         )
         max_tokens = self._spec.max_output_tokens
         reader = ResponseReader(clocks, endpoint=endpoint, text_tools=text_tools, max_output_tokens=max_tokens)
@@ -226,7 +236,8 @@ class OpenAIChat:
             if error.failure.kind is FailureKind.INTERNAL:
                 log.exception("asking %s failed", self._endpoint.host)
         finally:
-            self._unloaded = False
+            # Also after a failure: what the server stated before this attempt says nothing about the next one.
+            self._server_memory = _ServerMemory.HAS_MODEL
             await feed.aclose()
         for piece in reader.close(error):
             yield piece
@@ -271,9 +282,10 @@ class OpenAIChat:
 
     async def _response_bytes(self, body: bytes, *, key: Secret, clocks: ReplyClocks) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
-            if self._unloaded is None:
-                # Asked for before the request, which would make the server load it.
-                self._unloaded = await self._ask_if_unloaded(key)
+            if self._server_memory is _ServerMemory.NOT_ASKED:
+                # Asked before the request, which makes the server load the model.
+                unloaded = await self._ask_if_unloaded(key)
+                self._server_memory = _ServerMemory.WITHOUT_MODEL if unloaded else _ServerMemory.HAS_MODEL
             clocks.start()
             yield b""  # Empty, to wake the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)

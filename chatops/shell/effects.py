@@ -268,34 +268,17 @@ class _Collector:
 
     def _collect_network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
         if name in programs.FETCHES or name in programs.REACHES_OUT:
-            web = _web_hosts(argv)
-            targets = web
-            operands = programs.operands_of(
-                argv, programs.NETWORK_VALUED | programs.OUTPUT_FLAGS.get(name, frozenset())
-            )
-            if name in programs.HOST_FIRST:
-                targets = [word.rpartition("@")[2] for word in operands[:1]]
-            elif name in ("scp", "rsync", "sftp"):
-                targets = [*web, *(remote[1] for word in operands if (remote := _REMOTE_PATH.fullmatch(word)))]
-                if name == "rsync" and not targets:
-                    return
-            elif name in programs.FETCHES and not web:
-                # A host without a scheme, as in `curl example.org/page`.
-                targets = web = [word.partition("/")[0] for word in operands[:1] if "." in word]
-            self._need(NeedKind.NETWORK, name, hosts=web if name in programs.FETCHES else ())
-            for target in targets:
-                self._contact(target, span=span)
-            if not targets:
+            hosts = _hosts_of(name, argv)
+            if name == "rsync" and not hosts:
+                return  # It copies from folder to folder here.
+            self._need(NeedKind.NETWORK, name, hosts=hosts if name in programs.FETCHES else ())
+            for host in hosts:
+                self._contact(host, span=span)
+            if not hosts:
                 self._warn(Danger.USES_NETWORK, name, span)
-        elif name in programs.PACKAGE_MANAGERS:
-            verb = next((word for word in argv[1:] if not word.startswith("-")), "")
-            if verb in programs.PACKAGE_VERBS or name in programs.PACKAGE_RUNNERS or (name == "yarn" and not verb):
-                about = name if name in programs.PACKAGE_RUNNERS or not verb else f"{name} {verb}"
-                self._need(NeedKind.NETWORK, about)
-                self._warn(Danger.USES_NETWORK, about, span)
-        elif argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in programs.PACKAGE_VERBS:
-            self._need(NeedKind.NETWORK, f"pip {argv[3]}")
-            self._warn(Danger.USES_NETWORK, f"pip {argv[3]}", span)
+        elif loading := _loading_words(name, argv):
+            self._need(NeedKind.NETWORK, loading)
+            self._warn(Danger.USES_NETWORK, loading, span)
 
     def _collect_git(self, argv: Sequence[str], *, span: Span) -> None:
         words = programs.after_git_options(argv[1:])
@@ -332,6 +315,32 @@ class _Collector:
 def _web_hosts(words: Sequence[str]) -> list[str]:
     urls = (url for word in words for url in _URL.finditer(word))
     return [url["host"] for url in urls if url["scheme"].lower() in ("http", "https")]
+
+
+def _hosts_of(name: str, argv: Sequence[str]) -> list[str]:
+    """Return the hosts that a program of `FETCHES` or `REACHES_OUT` contacts, as far as its words name them."""
+    operands = programs.operands_of(argv, programs.NETWORK_VALUED | programs.OUTPUT_FLAGS.get(name, frozenset()))
+    if name in programs.HOST_FIRST:
+        return [word.rpartition("@")[2] for word in operands[:1]]
+    web = _web_hosts(argv)
+    if name in ("scp", "rsync", "sftp"):
+        return [*web, *(remote[1] for word in operands if (remote := _REMOTE_PATH.fullmatch(word)))]
+    if name in programs.FETCHES and not web:
+        # A host without a scheme, as in `curl example.org/page`.
+        return [word.partition("/")[0] for word in operands[:1] if "." in word]
+    return web
+
+
+def _loading_words(name: str, argv: Sequence[str]) -> str:
+    """Return the words by which a package manager is told to use the network, as `npm install`; empty if it is not."""
+    if name in programs.PACKAGE_MANAGERS:
+        verb = next((word for word in argv[1:] if not word.startswith("-")), "")
+        if name in programs.PACKAGE_RUNNERS or (name == "yarn" and not verb):
+            return name
+        return f"{name} {verb}" if verb in programs.PACKAGE_VERBS else ""
+    if argv[1:3] == ("-m", "pip") and len(argv) > 3 and argv[3] in programs.PACKAGE_VERBS:
+        return f"pip {argv[3]}"
+    return ""
 
 
 def _argv_of(words: Sequence[Word]) -> tuple[str, ...]:
