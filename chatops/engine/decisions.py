@@ -53,17 +53,21 @@ def apply_decision(draft: StepDraft, index: int, decision: Decision, by: Princip
         case Rejected(reason=reason, send_back=is_sent_back):
             if is_sent_back and containment.is_apply_round(draft):
                 containment.send_back(draft)
-            result = ToolResult(outcome=Outcome.DENIED, content=feedback.denied_text(reason, by_user=by.is_person))
-            if draft.state.gate is None:
-                result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
-            else:
-                text = feedback.gate_denied_text(reason, by=str(by) if by.is_person else "")
-                result = replace(result, content=text)
+            result = _denied_result(draft, reason, by)
             calls.settle_call(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if step_limits.is_evidence(draft.state, call.name) else Outcome.SUCCESS
             _settle_unknown(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
+
+
+def _denied_result(draft: StepDraft, reason: str, by: Principal) -> ToolResult:
+    if draft.state.gate is not None:
+        text = feedback.gate_denied_text(reason, by=str(by) if by.is_person else "")
+        return ToolResult(outcome=Outcome.DENIED, content=text)
+    text = feedback.denied_text(reason, by_user=by.is_person)
+    facts = ResultFacts(source=ResultSource.USER, reason=reason)
+    return ToolResult(outcome=Outcome.DENIED, content=text, facts=facts)
 
 
 def _can_apply(draft: StepDraft, call: ToolCall, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:

@@ -114,18 +114,25 @@ def _judge_changes(draft: StepDraft, index: int, facts: CallFacts) -> None:
 
 
 def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
-    call = calls.open_round(draft).calls[index].call
     if early := step_limits.why_out_of_order(draft, index):
         text = feedback.out_of_order_error(early.reason, early.advice)
-        return _refuse_mistake(draft, index, text, reason=early.reason, facts=facts)
-    if facts.problems:
-        if facts.may_resolve and not calls.are_earlier_settled(draft, index):
-            return draft.set_status(index, Deferred())
-        spec = calls.open_round(draft).proposed_under.tool(call.name)
-        text = feedback.invalid_arguments_error(call, facts.problems, spec)
-        return _refuse_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
-    if facts.refusal:
-        return _settle_refused(draft, index, facts)
+        _refuse_mistake(draft, index, text, reason=early.reason, facts=facts)
+    elif facts.problems and facts.may_resolve and not calls.are_earlier_settled(draft, index):
+        draft.set_status(index, Deferred())
+    elif facts.problems:
+        phase = calls.open_round(draft)
+        call = phase.calls[index].call
+        text = feedback.invalid_arguments_error(call, facts.problems, phase.proposed_under.tool(call.name))
+        _refuse_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
+    elif facts.refusal:
+        _settle_refused(draft, index, facts)
+    else:
+        _apply_policy(draft, index, facts)
+
+
+def _apply_policy(draft: StepDraft, index: int, facts: CallFacts) -> None:
+    """Deny a call without mistakes, ask about it, permit it, or give it the result that it had before."""
+    call = calls.open_round(draft).calls[index].call
     judgement = calls.judge_call(draft, call, facts)
     match judgement.verdict:
         case Verdict.DENY:
@@ -148,7 +155,6 @@ def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
                 fresh=True,
             )
             draft.set_status(index, status)
-    return None
 
 
 def _settle_refused(draft: StepDraft, index: int, facts: CallFacts) -> None:

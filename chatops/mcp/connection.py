@@ -231,9 +231,10 @@ async def open_connection(
         except ServerStartError:
             raise
         except Exception as error:
-            failed = ServerStartError(_add_errors(lost.reason or reason_of(error), process))
-            failed.sandbox = process.confined.description if process is not None else ""
-            raise failed from error
+            reason = lost.reason or reason_of(error)
+            if process is None:
+                raise ServerStartError(reason) from error
+            raise ServerStartError(_add_errors(reason, process), sandbox=process.confined.description) from error
         connection = Connection(
             client=client, process=process, lost=lost, inbound=inbound, origin=origin, questions=questions
         )
@@ -335,8 +336,8 @@ def reason_of(error: BaseException) -> str:
     return visible(text, limit=_MAX_REASON)
 
 
-def _add_errors(reason: str, process: ServerProcess | None) -> str:
-    errors = process.last_errors() if process is not None else ""
+def _add_errors(reason: str, process: ServerProcess) -> str:
+    if not (errors := process.last_errors()):
+        return reason
     hint = "; if it needs a folder that its sandbox does not show, name that in sandbox.read of its entry"
-    lacks = process is not None and process.lacks_file()
-    return f"{reason}; it wrote: {errors}{hint if lacks else ''}" if errors else reason
+    return f"{reason}; it wrote: {errors}{hint if process.lacks_file() else ''}"

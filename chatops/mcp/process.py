@@ -107,9 +107,12 @@ def _path_and_digest(place: str) -> str:
 
 
 class ServerStartError(ChatopsError):
-    """Raised if a server cannot be started. Its text is the reason, as a clause. `sandbox`: how it was confined."""
+    """Raised if a server cannot be started. Its text is the reason, as a clause."""
 
-    sandbox = ""
+    def __init__(self, message: str, *, sandbox: str = "") -> None:
+        """Create the error. `sandbox` describes how the server was confined, if its process was started."""
+        super().__init__(message)
+        self.sandbox = sandbox
 
 
 class NotPermittedError(ServerStartError):
