@@ -32,7 +32,7 @@ asks again if its limits have changed in any respect.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -149,30 +149,37 @@ def is_in_force(spec: SandboxSpec, change: SandboxChange) -> bool:
     return apply_change(spec, change) == spec
 
 
-def limit_sources(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
-    """Return key, value and the layer that they come from, for each limit that is not the narrowest."""
+@frozen_dataclass
+class SourcedLimit:
+    """A limit that is not the narrowest, in words."""
+
+    key: str
+    value: str
+    """One entry of a list, or the whole value."""
+    source: str
+    """The layer that it comes from."""
+
+
+def limit_sources(layers: SandboxLayers) -> Iterator[SourcedLimit]:
+    """Yield each limit that is not the narrowest, with its source."""
     so_far = widened(layers.registry, layers.command_line)
     stages = [("your registry", layers.registry), ("--add-dir", so_far)]
     for change in layers.session:
         so_far = apply_change(so_far, change)
         stages.append(("this session", so_far))
     result = resolve(layers)
-    limits: list[tuple[str, str, str]] = []
     for key in ("git", "network", "hosts", "read", "write", "env", "credentials"):
         value = getattr(result, key)
         if value == getattr(NARROWEST, key):
             continue
         for item in value if isinstance(value, tuple) else (value,):
             # The first stage that has it: later ones took it over. No stage has what the ceiling has made of it.
-            source = next(
-                (name for name, stage in stages if _has_item(getattr(stage, key), item)),
-                "the site's ceiling",
-            )
-            limits.append((key, "on" if item is True else str(item), source))
+            having = (name for name, stage in stages if _has_item(getattr(stage, key), item))
+            source = next(having, "the site's ceiling")
+            yield SourcedLimit(key=key, value="on" if item is True else str(item), source=source)
     if result.require:
         source = "the role" if layers.role is result.require else "the registries or this session"
-        limits.append(("require", result.require.word, source))
-    return tuple(limits)
+        yield SourcedLimit(key="require", value=result.require.word, source=source)
 
 
 def _has_item(value: object, item: object) -> bool:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from chatops.config.entries import adapter_of
 from chatops.domain.canonical import JsonValue, json_or_text
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Problem
 from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.toolkit.output import visible
@@ -286,8 +287,7 @@ def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
         field = properties.get(name)
         form = field.get("format") if isinstance(field, dict) else None
         if isinstance(text, str) and isinstance(form, str) and form in FORMATS:
-            has_format, message = FORMATS[form]
-            problems += [] if has_format(text) else [Problem(path=name, message=message)]
+            problems += [] if FORMATS[form].fits(text) else [Problem(path=name, message=FORMATS[form].message)]
     return tuple(problems)
 
 
@@ -296,24 +296,29 @@ def _has_host_if_web(text: str) -> bool:
     return parts.scheme not in ("http", "https") or bool(parts.hostname)
 
 
-def _format(pattern: re.Pattern[str], parse: Callable[[str], object] = lambda text: True) -> Callable[[str], bool]:
-    """Return the check of a format: the text matches `pattern`, and `parse` neither raises ValueError nor refuses."""
+@frozen_dataclass(kw_only=False)
+class _Format:
+    pattern: re.Pattern[str]
+    message: str
+    """The problem of a text that does not have the format."""
+    parse: Callable[[str], object] = lambda text: True
+    """Returns something true for a text of the pattern that has the format; else something false, or it raises
+    ValueError."""
 
-    def check(text: str) -> bool:
+    def fits(self, text: str) -> bool:
         with suppress(ValueError):
-            return pattern.fullmatch(text) is not None and bool(parse(text))
+            return self.pattern.fullmatch(text) is not None and bool(self.parse(text))
         return False
 
-    return check
 
-
-FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
-    "email": (_format(_EMAIL), "must be an e-mail address, such as NAME@HOST"),
-    "uri": (_format(_URI, _has_host_if_web), "must be an address, such as https://example.org"),
-    "date": (_format(_DATE, date.fromisoformat), "must be a date, such as 2026-01-31"),
-    "date-time": (
-        _format(_DATE_TIME, lambda text: datetime.fromisoformat(text.upper())),
+FORMATS: Mapping[str, _Format] = {
+    "email": _Format(_EMAIL, "must be an e-mail address, such as NAME@HOST"),
+    "uri": _Format(_URI, "must be an address, such as https://example.org", _has_host_if_web),
+    "date": _Format(_DATE, "must be a date, such as 2026-01-31", date.fromisoformat),
+    "date-time": _Format(
+        _DATE_TIME,
         "must be a date and time, such as 2026-01-31T09:30:00Z",
+        lambda text: datetime.fromisoformat(text.upper()),
     ),
 }
-"""The known formats, each with its check and the message for a text that fails it."""
+"""The known formats."""

@@ -216,7 +216,8 @@ class SessionRights:
             "",
             "Beyond the default:",
         ]
-        lines += [f"  {key:<8} {value}   ({source})" for key, value, source in limit_sources(layers)] or ["  nothing"]
+        limits = [f"  {limit.key:<8} {limit.value}   ({limit.source})" for limit in limit_sources(layers)]
+        lines += limits or ["  nothing"]
         lines += ["", "Changed for this session (/sandbox reset takes it back):"]
         lines += [f"  {change}" for change in settings.sandbox] or ["  nothing"]
         if layers.site is not None:
