@@ -128,9 +128,9 @@ def _command_or_installed(arguments: Namespace, words: list[str], opened: App) -
         f"  sandbox: {installer.confinement().description}"
     )
     if arguments.install or confirm("Type yes to install it:"):
-        command, found = asyncio.run(installer.install(package))
-        view.say(f"Installed {found.package} in {found.folder}.")
-        return {"command": [*command], "installed": {**asdict(found)}}
+        installed = asyncio.run(installer.install(package))
+        view.say(f"Installed {installed.package.package} in {installed.package.folder}.")
+        return {"command": [*installed.command], "installed": {**asdict(installed.package)}}
     if arguments.network:
         return as_typed
     raise ChatopsError("Nothing was installed, and nothing was written.")

@@ -146,6 +146,15 @@ def limits_of_installing() -> SandboxSpec:
 
 
 @frozen_dataclass
+class Installed:
+    """A package after its installation."""
+
+    command: tuple[str, ...]
+    """Starts its program."""
+    package: InstalledPackage
+
+
+@frozen_dataclass
 class Installer:
     """Installs packages below `folder`, under the limits `sandbox`."""
 
@@ -157,8 +166,8 @@ class Installer:
         """Return how npm and uv run. May run the sandbox's probe: call it in a thread."""
         return confinement(self.sandbox, workspace=self.folder, protected=self.protected)
 
-    async def install(self, runner: RunnerCommand) -> tuple[tuple[str, ...], InstalledPackage]:
-        """Install a package, and return the command that starts it and what was installed. Raises ChatopsError."""
+    async def install(self, runner: RunnerCommand) -> Installed:
+        """Install a package. Raises ChatopsError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = re.sub(r"[^\w.-]+", "-", runner.package.rpartition("/")[2])[:40].strip("-.")
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder.resolve()))
@@ -170,8 +179,8 @@ class Installer:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        installed = InstalledPackage(package=found.package, folder=str(folder), digest=digest)
-        return (str(found.program), *runner.arguments), installed
+        package = InstalledPackage(package=found.package, folder=str(folder), digest=digest)
+        return Installed(command=(str(found.program), *runner.arguments), package=package)
 
 
 async def _run_installer(runner: RunnerCommand, installer: Installer) -> None:

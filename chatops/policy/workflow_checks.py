@@ -174,21 +174,23 @@ class _StepChecks:
                 severity=ProblemSeverity.WARNING,
             )
         for index, tool in enumerate(listed or ()):
-            keys: Keys = ("tools", index)
-            if tool in self.known.absent and tool not in self.tools:
-                # Like a role, the step runs without a built-in tool that lacks something here. Only the user who starts
-                # the run needs to know; the definition is not wrong.
-                if self.known.grants:
-                    message = f"{self._why_unknown(tool)}; the step continues without it"
-                    yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
-            elif why := self._why_unknown(tool):
-                yield WorkflowProblem(keys=keys, message=why)
-            elif why := self._why_bound_elsewhere(tool):
-                yield WorkflowProblem(keys=keys, message=f"the step may not call {tool}: {why}")
-            elif why := self._why_denied(tool):
-                # A tool that this user may not use is just not offered.
-                message = f"the step may not call {tool}: {why}"
+            yield from self._check_listed_tool(tool, ("tools", index))
+
+    def _check_listed_tool(self, tool: str, keys: Keys) -> Iterator[WorkflowProblem]:
+        if tool in self.known.absent and tool not in self.tools:
+            # Like a role, the step runs without a built-in tool that lacks something here. Only the user who starts
+            # the run needs to know; the definition is not wrong.
+            if self.known.grants:
+                message = f"{self._why_unknown(tool)}; the step continues without it"
                 yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
+        elif why := self._why_unknown(tool):
+            yield WorkflowProblem(keys=keys, message=why)
+        elif why := self._why_bound_elsewhere(tool):
+            yield WorkflowProblem(keys=keys, message=f"the step may not call {tool}: {why}")
+        elif why := self._why_denied(tool):
+            # A tool that this user may not use is just not offered.
+            message = f"the step may not call {tool}: {why}"
+            yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
     def _check_validation(self, validation: Validation, index: int) -> Iterator[WorkflowProblem]:
         keys: Keys = ("validation_tools", index)
