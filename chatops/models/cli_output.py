@@ -22,10 +22,21 @@ log = logging.getLogger(__name__)
 _LONGEST_LINE = 8_000_000
 """Characters of a line, so that a program without line ends cannot fill the memory."""
 _FINISH_REASONS: Mapping[str, str] = {"max_tokens": "length", "refusal": "content_filter"}
-# Words of the program's own errors, in lower case.
-_REJECTED = ("login", "log in", "api key", "authenticat", "oauth")
-_LIMITED = ("limit", "429", "overloaded")
-_UNREACHABLE = ("enotfound", "eai_again", "econnrefused", "etimedout", "connection error", "unable to connect")
+_KINDS_OF_STATUS: Mapping[int, FailureKind] = {
+    401: FailureKind.UNAUTHORIZED,
+    403: FailureKind.UNAUTHORIZED,
+    429: FailureKind.RATE_LIMITED,
+    529: FailureKind.RATE_LIMITED,
+}
+_KINDS_OF_WORDS = (
+    (
+        ("enotfound", "eai_again", "econnrefused", "etimedout", "connection error", "unable to connect"),
+        FailureKind.UNREACHABLE,
+    ),
+    (("login", "log in", "api key", "authenticat", "oauth"), FailureKind.UNAUTHORIZED),
+    (("limit", "429", "overloaded"), FailureKind.RATE_LIMITED),
+)
+"""Kinds by words of the program's own errors, in lower case. The first that fits counts."""
 NO_NETWORK = "Check the network, or choose another model."
 _TOOLS_ON = "Nothing of its answer was used. Update the program, or choose another model."
 
@@ -182,23 +193,23 @@ class EventReader:
         self.finished = True
 
     def _reported_failure(self, text: str, *, status: object) -> ModelFailure:
-        shown, lower = plain_line(text, limit=300).rstrip("."), text.lower()
-        if isinstance(status, int):
-            rejected, limited = status in (401, 403), status in (429, 529)
-        else:
-            # The program gives no status if it failed before it asked the API: its words are all there is.
-            rejected = any(word in lower for word in _REJECTED)
-            limited = any(word in lower for word in _LIMITED)
-            if any(word in lower for word in _UNREACHABLE):
-                return self._failure(FailureKind.UNREACHABLE, f"reports: {shown}", NO_NETWORK)
-        if rejected:
-            return self._failure(FailureKind.UNAUTHORIZED, f"is not logged in: {shown}", self._login)
-        return self._failure(FailureKind.RATE_LIMITED if limited else FailureKind.SERVER_ERROR, f"reports: {shown}")
+        kind, shown = _kind_of_report(text, status=status), plain_line(text, limit=300).rstrip(".")
+        if kind is FailureKind.UNAUTHORIZED:
+            return self._failure(kind, f"is not logged in: {shown}", self._login)
+        return self._failure(kind, f"reports: {shown}", NO_NETWORK if kind is FailureKind.UNREACHABLE else "")
 
     def _failure(self, kind: FailureKind, what: str, advice: str = "") -> ModelFailure:
         return ModelFailure(
             kind=kind, message=f"{self._name} {what}.", advice=advice or "Try again, or choose another model."
         )
+
+
+def _kind_of_report(text: str, *, status: object) -> FailureKind:
+    if isinstance(status, int):
+        return _KINDS_OF_STATUS.get(status, FailureKind.SERVER_ERROR)
+    # The program gives no status if it failed before it asked the API: its words are all there is.
+    kinds = (kind for words, kind in _KINDS_OF_WORDS if any(word in text.lower() for word in words))
+    return next(kinds, FailureKind.SERVER_ERROR)
 
 
 def _no_answer(end: CliEnd, *, name: str) -> EngineError:

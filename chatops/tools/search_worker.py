@@ -77,20 +77,20 @@ def _walk_files(top: int, job: "dict[str, Any]", skipped: dict[str, int]) -> Ite
                 yield path, descriptor, name
 
 
-def _open_file(folder: int, name: str, skipped: dict[str, int]) -> int:
-    """Return a descriptor of a regular file with one name; -1 for anything else. Count several names in `skipped`."""
+def _open_file(folder: int, name: str, skipped: dict[str, int]) -> int | None:
+    """Return a descriptor of a regular file with one name; None for anything else. Count several names in `skipped`."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
-        return -1
+        return None
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
-        return -1
+        return None
     if info.st_nlink > 1:
         skipped["linked"] += 1
         os.close(descriptor)
-        return -1
+        return None
     return descriptor
 
 
@@ -133,14 +133,14 @@ def main() -> None:
     top = _open_folder(job)
     if single:
         descriptor = _open_file(top, single, skipped)
-        if descriptor >= 0:
+        if descriptor is not None:
             _search_file(os.path.normpath(os.path.join(job["below"], single)), descriptor, pattern, budget)
     else:
         for path, folder, name in _walk_files(top, job, skipped):
             if not budget.is_left:
                 break
             descriptor = _open_file(folder, name, skipped)
-            if descriptor >= 0:
+            if descriptor is not None:
                 _search_file(path, descriptor, pattern, budget)
     print(SEPARATOR + json.dumps({**skipped, "matches": budget.matches <= 0, "bytes": budget.size <= 0}), flush=True)
 
