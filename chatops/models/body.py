@@ -125,11 +125,8 @@ class PromptedEncoder:
         return WrittenResult(name=name, content=content, outcome=result.outcome.value)
 
 
-def extra_fields(spec: ModelSpec) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-    """Return `extra_body` as a mapping, and the reserved names that it tried to set.
-
-    Raises ConfigError if it is not an object.
-    """
+def _extra_body(spec: ModelSpec) -> dict[str, JsonValue]:
+    """Return `extra_body` of a model. Raises ConfigError if it is not an object."""
     try:
         extra = json.loads(spec.extra_body or "{}")
     except ValueError:
@@ -138,8 +135,7 @@ def extra_fields(spec: ModelSpec) -> tuple[dict[str, JsonValue], tuple[str, ...]
         raise ConfigError(
             f"extra_body of model {spec.name!r} is not a JSON object.", advice="Correct it: chatops registry check"
         )
-    refused = tuple(sorted(RESERVED & extra.keys()))
-    return {name: value for name, value in extra.items() if name not in RESERVED}, refused
+    return extra
 
 
 @frozen_dataclass
@@ -165,7 +161,10 @@ class BodyBuilder:
         self._without_images = self._with_images = make_encoder()
         if spec.takes_images and read_file is not None:
             self._with_images = make_encoder(read_file=read_file)
-        self._extra, self.refused = extra_fields(spec)
+        extra = _extra_body(spec)
+        self._extra = {name: value for name, value in extra.items() if name not in RESERVED}
+        self.refused = tuple(sorted(RESERVED & extra.keys()))
+        """The names in `extra_body` that it may not set."""
 
     def sends_images(self, delivery: ToolDelivery, *, without: Collection[str]) -> bool:
         """Return True if images are sent, and not only named."""

@@ -24,7 +24,7 @@ from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.base import EngineError
 from chatops.models.chat import OpenAIChat
 from chatops.models.cli_output import NO_NETWORK, CliEnd, EventReader, PlainReader, ReportedError
-from chatops.models.cli_programs import PROMPT_FILE, SYSTEM_FILE, CliProgram, program_of
+from chatops.models.cli_programs import PROMPT_FILE, SYSTEM_FILE, CliProgram, command_of
 from chatops.models.client import AGENT
 from chatops.models.error_text import plain_line
 from chatops.models.keys import NO_KEY, Secret
@@ -64,12 +64,12 @@ RunProgram = Callable[[CliRun, Callable[[str], None]], Awaitable[CliEnd]]
 
 def cli_chat(spec: ModelSpec, *, run_program: RunProgram) -> OpenAIChat:
     """Return the client of a model of type ``cli``. Raises ConfigError for a command that is refused."""
-    program, argv = program_of(spec)
+    command = command_of(spec)
 
     async def no_key() -> Secret:
         return Secret(NO_KEY)
 
-    name = argv[0].rpartition("/")[2]
+    name = command.argv[0].rpartition("/")[2]
     plain = ModelSpec(
         name=spec.name,
         type=spec.type,
@@ -84,10 +84,10 @@ def cli_chat(spec: ModelSpec, *, run_program: RunProgram) -> OpenAIChat:
     )
     transport = CliTransport(
         CliRun(
-            program=program,
-            argv=argv,
+            program=command.program,
+            argv=command.argv,
             files={},
-            hosts=(*program.hosts, *spec.hosts),
+            hosts=(*command.program.hosts, *spec.hosts),
             env=spec.env,
             seconds=spec.timeout_s.total,
             unsandboxed=spec.unsandboxed,

@@ -87,8 +87,16 @@ PROGRAMS: Mapping[str, CliProgram] = MappingProxyType(
 )
 
 
-def program_of(spec: ModelSpec) -> tuple[CliProgram, tuple[str, ...]]:
-    """Return the program of a model of type ``cli`` and the words to run.
+@frozen_dataclass
+class CliCommand:
+    """The command of a model."""
+
+    program: CliProgram
+    argv: tuple[str, ...]
+
+
+def command_of(spec: ModelSpec) -> CliCommand:
+    """Return the command of a model of type ``cli``, with the options that switch its tools off.
 
     Raises ConfigError for a command that is refused.
     """
@@ -108,7 +116,7 @@ def program_of(spec: ModelSpec) -> tuple[CliProgram, tuple[str, ...]]:
             advice=f"Remove it in the registry. It may have: {', '.join(known.permitted)}.",
         )
     chosen = ("--model", spec.model_name) if spec.model_name else ()
-    return known, (*spec.command, *known.options, *chosen)
+    return CliCommand(program=known, argv=(*spec.command, *known.options, *chosen))
 
 
 def _not_permitted(known: CliProgram, words: Sequence[str]) -> str | None:

@@ -24,7 +24,7 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
 from chatops.mcp.process import ServerStartError, expand_variables
 from chatops.models.base import EngineError
-from chatops.models.cli_programs import PROMPT_FILE, CliProgram, program_of
+from chatops.models.cli_programs import PROMPT_FILE, CliProgram, command_of
 from chatops.policy.registry import ModelSpec
 from chatops.sandbox.confinement import confinement
 from chatops.sandbox.execution import SandboxFailures, run_confined
@@ -61,15 +61,16 @@ class ProgramState:
 def program_state(spec: ModelSpec, *, require: SandboxLevel) -> ProgramState:
     """Return whether the program of `spec` can run here. May run the sandbox's probe: call it in a thread."""
     try:
-        program, argv = program_of(spec)
-        _find_installed(program, argv[0])
+        command = command_of(spec)
+        name = command.argv[0]
+        _find_installed(command.program, name)
         level = _choose_level(unsandboxed=spec.unsandboxed, require=require)
     except ConfigError as error:
         return ProgramState(text=str(error), advice=error.advice)
     if level is SandboxLevel.NONE:
-        return ProgramState(text=f"{argv[0]} is installed; it runs without a sandbox, as you", ready=True)
-    hosts = ", ".join((*program.hosts, *spec.hosts)) or "no host"
-    return ProgramState(text=f"{argv[0]} is installed; in the sandbox it reaches {hosts}", ready=True)
+        return ProgramState(text=f"{name} is installed; it runs without a sandbox, as you", ready=True)
+    hosts = ", ".join((*command.program.hosts, *spec.hosts)) or "no host"
+    return ProgramState(text=f"{name} is installed; in the sandbox it reaches {hosts}", ready=True)
 
 
 async def run_cli(

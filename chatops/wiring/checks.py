@@ -14,7 +14,7 @@ from chatops.config.workflow_files import find_workflows
 from chatops.config.workflow_read import Checked, check
 from chatops.config.workspace_files import WORKFLOWS
 from chatops.domain.errors import ConfigError
-from chatops.models.cli_programs import program_of
+from chatops.models.cli_programs import command_of
 from chatops.policy.grant import Grant
 from chatops.policy.registry import ModelType, Registries, Registry
 from chatops.policy.registry_checks import model_problem, registry_warnings, withheld_tools
@@ -98,7 +98,7 @@ def _warn_programs(registry: Registry) -> Iterator[str]:
     for model in registry.models:
         if model.type is ModelType.CLI and not model_problem(model):
             try:
-                program_of(model)
+                command_of(model)
             except ConfigError as error:
                 yield error.full
 
