@@ -18,6 +18,7 @@ from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import AttachedFile
 from chatops.domain.wording import plural
 from chatops.toolkit.base import ToolContext
@@ -51,20 +52,16 @@ def attached_files(
         name = (quoted or bare).rstrip(_AFTER_A_PATH)
         if len(attached) < MAX_FILES and (data := pasted(name)) is not None:
             attached[Path(name)] = AttachedFile(ref=replace(context.keep_file(name, data), path=name), text="")
-            continue
-        name, place = _find_named(quoted or bare, context=context)
-        if place is None:
+        elif (found := _find_named(quoted or bare, context=context)) is None:
             if quoted or _FILE_NAME.fullmatch(name):
                 attached[Path(name)] = _not_attached(name, "no such file in this workspace")
-            continue
-        if place.path in attached:
-            continue
-        if len(attached) >= MAX_FILES:
-            problem = f"a message takes at most {plural(MAX_FILES, 'file')}"
-            attached[place.path] = _not_attached(name, problem)
-            break
-        attached[place.path] = file = _attach_file(name, place, room=min(room, MAX_BYTES), context=context)
-        room -= len(file.text.encode())
+        elif (path := found.place.path) not in attached:
+            if len(attached) >= MAX_FILES:
+                problem = f"a message takes at most {plural(MAX_FILES, 'file')}"
+                attached[path] = _not_attached(found.name, problem)
+                break
+            attached[path] = file = _attach_file(found.name, found.place, room=min(room, MAX_BYTES), context=context)
+            room -= len(file.text.encode())
     return tuple(attached.values())
 
 
@@ -86,8 +83,17 @@ def named_image(text: str) -> str:
     return next(filter(_IMAGE_NAME.fullmatch, names), "")
 
 
-def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
-    """Return the name, without punctuation after it unless that is part of it, and its place; None: it names nothing.
+@frozen_dataclass(kw_only=False)
+class _Named:
+    """A file or folder that a text names."""
+
+    name: str
+    """As it was written, without punctuation after it unless that is part of it."""
+    place: ResolvedPath
+
+
+def _find_named(written: str, *, context: ToolContext) -> _Named | None:
+    """Return what `written` names; None: nothing.
 
     A path that exists and is refused counts too, so that the user learns why it is not attached.
     """
@@ -96,10 +102,10 @@ def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPat
             continue
         place = locate(name, context=context)
         if place.refusal and place.path.exists() and place.path.is_relative_to(context.workspace):
-            return name, place
+            return _Named(name, place)
         if place.usable and place.info is not None:
-            return name, place
-    return written.rstrip(_AFTER_A_PATH), None
+            return _Named(name, place)
+    return None
 
 
 def _attach_file(name: str, place: ResolvedPath, *, room: int, context: ToolContext) -> AttachedFile:
