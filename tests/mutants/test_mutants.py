@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         promise="invalid arguments never reach the user",
         file="engine/inspection.py",
-        before="    if facts.problems:\n        if facts.may_resolve",
-        after="    if False:\n        if facts.may_resolve",
+        before="    elif facts.problems:\n        phase =",
+        after="    elif False:\n        phase =",
     ),
     Mutant(
         promise="nothing overtakes an earlier call that can change what it reads",
