@@ -140,7 +140,7 @@ def test_a_failed_step_is_tried_again_with_what_the_user_says(installation: Inst
         terminal.wait_for("the key is 7")
         terminal.press("ctrl+s")
         terminal.wait_for("Run ended: answered.")
-        terminal.wait_for("✓ 1 deploy")
+        terminal.wait_for("✓ stage answered")
     assert [record.attempt for record in the_run(installation).attempts] == [1, 2, 3, 1]
     assert "the key is 7" in server.requests[2].last_user
     assert FAILURE in server.requests[2].last_user
