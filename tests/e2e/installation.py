@@ -151,7 +151,7 @@ class ChatTerminal(Terminal):
 
         It takes none within half a second of the terminal having lagged, which on a busy machine this one does.
         """
-        self.wait_gone(PAUSES)
+        self.wait_until(lambda text: self._ended or PAUSES not in text, what="the pause to end")
         if any(len(key) == 1 for key in keys) and "Esc later" in dialog_of(self.text()):
             self.wait_quiet(0.6)
         super().press(*keys)

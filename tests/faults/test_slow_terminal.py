@@ -70,7 +70,7 @@ def test_everything_goes_on_behind_a_terminal_that_stands_still_and_is_there_whe
     # A tool that is asked for, approved and stopped at its limit.
     stopped = Over("It was stopped.")
     chat.say("now run it", calls(call("shell_exec", command="sleep 300", timeout_s=1)), stopped)
-    chat.wait_for("a approve once")
+    chat.terminal.dialog()
     chat.terminal.stop_reading()
     chat.terminal.send("a")
     stopped.wait()

@@ -33,6 +33,8 @@ _NARROW_WIDTH, _NARROW_HEIGHT = 50, TALL
 
 The class ``-narrow`` says so, also where the window is only low.
 """
+PAUSES = "Keys act after a short pause."
+"""On the border, where it moves no line, or else in place of the keys."""
 _FRAME_CELLS = 4
 """Cells of a line taken by a dialog's border and padding."""
 _FRAME_LINES = 5
@@ -193,18 +195,15 @@ class DialogBody(Vertical):
         if self._title is None or not self.is_attached:
             return
         more = f"{self._page_key} more below · G end" if self.payload.continues_below else ""
-        hints = [*filter(None, (more, "Keys act after a short pause." if self._pauses else ""))]
         title = self._title if isinstance(self._title, Content) else Content(self._title)
-        narrow = self.has_class("-narrow")
-        room = self.line_width - (title.cell_length + 2 if narrow else len(self._refusal) + 3 * bool(self._refusal))
-        while hints and len("   ".join(hints)) > room:
-            hints.pop()
-        said = Content("   ".join(hints))
-        refusal = Content.styled(self._refusal, "bold $text-warning")
-        self.border_subtitle = Content("   ").join(part for part in (refusal, said) if part.plain)
-        if hints and narrow:
-            gap = " " * (self.line_width - title.cell_length - said.cell_length)
-            title = Content.assemble(title, gap, (said.plain, "not bold $text-muted"))
+        texts = Content.styled(self._refusal, "bold $text-warning"), Content(more), Content(PAUSES * self._pauses)
+        parts = [text for text in texts if text]
+        while len(parts) > 1 and Content("   ").join(parts).cell_length > self.line_width:
+            parts.pop()
+        self.border_subtitle = Content("   ").join(parts)
+        gap = self.line_width - title.cell_length - len(more)
+        if more and self.has_class("-narrow") and gap > 1:
+            title = Content.assemble(title, " " * gap, (more, "not bold $text-muted"))
         self._put("#dialog-title", title)
 
     def _fit_note(self, note: str, *, most: int) -> int:

@@ -22,7 +22,7 @@ from textual.timer import Timer
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.body import DialogBody, DialogFrame
+from chatops.tui.dialogs.body import PAUSES, DialogBody, DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, keys_by_name, legend_of
 from chatops.tui.dialogs.key_gate import PAUSE_S, Acts, KeyGate, KeyKind, KeyPress, Refused, Waits
 from chatops.tui.dialogs.modal import Modal
@@ -476,12 +476,14 @@ class GuardedDialog(Modal[None]):
         return legend_of(self.by_name, *lines, state=self, room=room, unread=unread)
 
     def _keys_now(self, frame: DialogFrame) -> KeyLegend:
-        """Return the legend of keys. Those that do not act yet are dimmed."""
+        """Return the legend of keys, dimmed if they do not act yet. A low or narrow window has no room for both."""
         if self.body.too_small:
             return KeyLegend([[KeyHint("escape", "later")]])
         legend, now = self.legend(self.unread), self._now
         if not frame.waits:
             return legend
+        if self.room is not Room.USUAL and not self.acts(KeyKind.DENY):
+            return KeyLegend([[KeyHint(does=PAUSES)]])
         waiting = {name for name in self.by_name if not self.gate.takes(self._press(name, at=now))}
         lines = [[hint._replace(waits=hint.key in waiting) for hint in hints] for hints in legend.lines]
         return replace(legend, lines=lines)
@@ -504,7 +506,9 @@ class GuardedDialog(Modal[None]):
             return
         # As many lines are kept free as the longest legend needs, so that no line of the payload goes out of sight
         # after it was counted as seen.
-        legends = [self._keys_now(frame), *([self.legend("")] if self.GROWS_WHEN_READ else [])]
+        legends = [self._keys_now(frame), self.legend(self.unread)]
+        if self.GROWS_WHEN_READ:
+            legends.append(self.legend(""))
         drawn = [legend.draw(self.body.line_width) for legend in legends]
         rows = max(text.plain.count("\n") + 1 for text in drawn)
         pauses = frame.waits and not self.acts(KeyKind.DECIDE)

@@ -111,6 +111,14 @@ async def test_the_legend_dims_the_keys_that_do_not_act_yet() -> None:
         assert not running.dialog_is_open, "what decides nothing never waits for that"
 
 
+async def test_a_narrow_window_says_in_place_of_the_keys_that_they_wait() -> None:
+    async with stage(asked(1), size=(40, 12)) as running:
+        assert "Keys act after a short pause." in running.text and "approve" not in running.text.replace("Approve", "")
+        running.clock.pass_(1.0)
+        await until(lambda: "a" in bright_keys(running))
+        assert "Keys act after" not in running.text
+
+
 async def test_a_key_that_decides_nothing_does_not_wait_for_one_that_came_too_early() -> None:
     async with stage(asked(3)) as running:
         await press(running, (1.0, "down"))
