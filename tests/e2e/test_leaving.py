@@ -126,7 +126,7 @@ def test_killed_while_the_tool_runs_it_is_not_run_again_but_asked_about(installa
         with installation.open("-c") as terminal:
             terminal.wait_for("it may have")
             terminal.wait_for("u tell the model it is unknown")
-            terminal.send("a")
+            terminal.press("a")
             terminal.wait_for("R runs it again")
             terminal.press("u")
             terminal.wait_for("Understood.")
