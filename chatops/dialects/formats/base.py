@@ -1,7 +1,15 @@
-"""Types and helpers that the readers of all formats share: the tools on offer, outcomes, closing marks.
+"""What the readers of all formats share: the tools on offer, the outcomes, and the marks that begin and end calls.
 
-A closing mark is a tag or token that ends a call in any format, or one that servers leave after a message. It means
-nothing after a call.
+A reader gets an `Opening`, a place in the text so far at which an opening mark was found. It returns a `CallBlock` with
+the calls that it read there, or `NoCall` if the place is text. Some words mean the same in all readers:
+
+- sure: no further text could change the outcome. One that is not sure is dropped, and the place is read again when more
+  text has come, or is taken as it is at the end of the message.
+- cut: the text ends inside a call or value. Its rest is unknown, so it becomes an `UnusableCall`.
+- whole: the model wrote all brackets of a call itself. A call is `closed` if it is whole and its closing mark was
+  there, where its format has one. If the server cut the message at its limit of length, only closed calls count.
+- mark: a tag (`<tool_call>`), a token (`<|im_end|>`) or another fixed text (`[TOOL_CALLS]`) that means something.
+- closing mark: one that ends a call in any format, or a message. Right after a call it means nothing.
 """
 
 import re
@@ -22,119 +30,31 @@ MAX_CALL = 8_000_000
 """Characters of one call, more than any tool takes. A larger call would only take memory."""
 MAX_DEPTH = 100
 """Maximum nesting depth for recursive readers: each level takes several frames of the stack left to them."""
-NAME = r"[^\s<>{}()\[\]\"'`|｜,;=]{1,256}"
-"""A name as models write it without quotes: anything but characters that could end it."""
-_SPACE = re.compile(r"\s*+")
-_TAG_NAMES = (
-    r"tool_?calls?|tool-calls?|function_?calls?|functions?|invoke|tools?|tool_code|longcat_tool_call|minimax:tool_call"
-    r"|seed:tool_call|dots_function_call|ifm\|tool_calls?|(?:atem|antml|steptml):(?:function_calls|invoke)"
-    r"|｜DSML｜\s?(?:function_calls|tool_calls|calls|invoke)|arguments"
-)
-_TOKENS = (
-    r"\|(?:tool_call_end|tool_calls_section_end|end_action|tools_suffix|python_end|action_end|end_message"
-    r"|content_model_end_sampling|/tool_call|tool_calls_end|end_tool_calls)\|"
-    r"|[|｜]tool[▁_ ]calls?[▁_ ]end[|｜]|tool_call\||end_function_call|end_of_tool_call"
-    r"|\|plamo:end_tool_(?:requests?|arguments|name):plamo\||\|plamo:tag\|"
-)
-_CLOSERS = (
-    rf"<\s?/\s?(?:{_TAG_NAMES})(?::\w{{1,20}})?\s*>",
-    rf"<(?:{_TOKENS})>",
-    r"<\|close\|>\s?\w{1,20}\s?<\|sep\|>",
-    r"\]<\]minimax\[>\[</\w{1,40}>",
-    r"\[/TOOL_CALLS\]",
-)
-"""Patterns of closing marks; each begins with a character as it is."""
-_CLOSER_CHARS = frozenset(pattern.lstrip("\\")[0] for pattern in _CLOSERS)
-CLOSER = re.compile("|".join(_CLOSERS), re.IGNORECASE)
-"""Any tag or token that ends a call or a list of calls, in any format."""
-END_OF_TEXT = re.compile(
-    r"<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|eot|eom|return|call|end_of_turn|role_end|endofturn|end_of_msg"
-    r"|END_OF_TURN_TOKEN|END_RESPONSE|assistant_end|ifm\|im_end|turn_end|endofprompt)\|>"
-    r"|</s>|<end_of_turn>|<turn\|>|<eos>|<[|｜]end[▁_]of[▁_]sentence[|｜]>|<\[e~\[>|\[e~\[|\[EOS\]|<seed:eos>",
-    re.IGNORECASE,
-)
-"""Tokens that end a message or a turn."""
-_MAX_CLOSER = 80
-"""Characters of text, at most, that may still become a closing mark."""
-JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
-"""Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
-_NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
-"""Tokens at which servers stop as well: another role would write what follows."""
-CLOSER_BEGINS = re.compile(
-    r"(?:<[/|｜ ]?[^<>]{0,40}|<\|close\|>[^<>]{0,24}(?:<[^<>]{0,8})?|\][<\]minax\[>]{0,12}(?:<(?:/\w{0,40})?)?"
-    r"|\[[^\]\s]{0,16}|>{1,2})\Z"
-)
-"""The beginning of a possible closing tag, at the end of a text."""
-_TAIL = re.compile(possessive(rf"\s++|{_NEXT_TURN}|{END_OF_TEXT.pattern}|{CLOSER.pattern}"), re.IGNORECASE)
-QUOTED_CALL = (
-    r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
-)
-"""Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
-_CLOSER_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
-_BARS, _JOINTS = "|｜", "▁_"
-"""The bar and the joint in DeepSeek's tokens, each in its own spelling (`｜`, `▁`) and in that of some servers."""
-TAGS: Mapping[str, Sequence[str]] = {
-    "hermes": ("tool_call", "tool-call"),
-    "granite3": ("|tool_call|",),
-    "granite20b_fc": ("function_call",),
-    "tool_calls_array": ("tool_calls",),
-    "nemotron_toolcall": ("toolcall",),
-    "longcat": ("longcat_tool_call",),
-    "lfm2": ("|tool_call_start|",),
-    "llama4_pythonic": ("|python_start|",),
-    "cohere_action": ("|start_action|",),
-    "apertus": ("|tools_prefix|",),
-    "gigachat31": ("|function_call|",),
-    "gigachat3": ("|message_sep|",),
-    "internlm2": ("|action_start|",),
-    "inkling": ("|content_invoke_tool_json|",),
-    "minimax_m2": ("minimax:tool_call",),
-    "seed_oss": ("seed:tool_call",),
-    "dots": ("dots_function_call",),
-    "k2_horizon": ("ifm|tool_call", "ifm|tool_calls"),
-    "qwen3_xml": ("function",),
-    "minicpm5": ("functionname", "functionġname"),
-    "step3": ("steptml:invoke",),
-    "anthropic_invoke": ("function_calls", "antml:function_calls", "invoke", "antml:invoke"),
-    "atem": ("atem:function_calls", "atem:invoke"),
-    "dsml_v32": [
-        f"{bar}dsml{bar}{word}" for bar in _BARS for word in ("", "function_calls", "tool_calls", "calls", "invoke")
-    ],
-    "deepseek_v3": [
-        f"{bar}tool{joint}{word}{joint}begin{bar}" for bar in _BARS for joint in _JOINTS for word in ("call", "calls")
-    ],
-    "kimi_k2": ("|tool_calls_section_begin|",),
-    "plamo3": [f"|plamo:begin_tool_{part}:plamo|" for part in ("requests", "request", "name")],
-    "llama3_python_tag": ("|python_tag|",),
-    "gemma4": ("|tool_call",),
-    "functiongemma": ("start_function_call",),
-}
-"""By format: the words of its opening tags, in lower case without `<` and `>`."""
-MARKS: Mapping[str, Sequence[str]] = {
-    "mistral_json": ("[TOOL_CALLS]",),
-    "functools": ("functools[",),
-    "minimax_m3": ("]<]minimax[>[",),
-    # Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
-    "deepseek_v3": [f"<{bar}tool {word} begin{bar}>" for bar in _BARS for word in ("call", "calls")],
-}
-"""By format: its opening marks that are not tags."""
-_ALL_MARKS = tuple(mark for marks in MARKS.values() for mark in marks)
-_TAG_WORDS = frozenset(word for words in TAGS.values() for word in words)
-TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
-"""Pattern of the first word of a tag, without `<`: its name, or all of a token such as `|im_end|`."""
-_TAG = re.compile(rf"<[ ]?(?P<word>{TAG_WORD})(?=.)", re.DOTALL)
+_CODE = {name: known.code for name, known in BUILT_IN_TOOLS.items() if known.code}
+BUILT_IN_CODE_TOOL = next(iter(_CODE))
+"""The tool to name to the model where it wrote code, and no tool that runs code is on offer."""
+_CODE_ARGUMENTS = _CODE | {alias: _CODE[name] for alias, name in ALIASES.items() if name in _CODE}
+"""By name of each built-in tool that runs code, and then of its aliases: the argument with the code."""
 
 
 class Early(Enum):
-    """Answer for a position that cannot be decided before more text has come."""
+    """Answer for a position that cannot be decided before more text has come.
+
+    An enum of one member, because type checkers tell that from an index, a boolean and None.
+    """
 
     TOO_EARLY = auto()
 
 
 TOO_EARLY = Early.TOO_EARLY
-_CODE_TOOLS = {name: known.code for name, known in BUILT_IN_TOOLS.items() if known.code}
-CODE_TOOLS = _CODE_TOOLS | {alias: _CODE_TOOLS[name] for alias, name in ALIASES.items() if name in _CODE_TOOLS}
-"""Name of each tool that runs code, and of its aliases, to its argument with the code."""
+
+
+@frozen_dataclass
+class CodeTool:
+    """A tool on offer that runs code."""
+
+    name: str
+    code_argument: str
 
 
 class OfferedTools:
@@ -156,11 +76,11 @@ class OfferedTools:
         tool = self.aliases.get(name)
         return tool if tool in self.tools else None
 
-    def code_tool(self) -> tuple[str, str] | None:
-        """Return the tool on offer that runs code, and its argument with the code; None if there is none."""
-        for name, argument in CODE_TOOLS.items():
+    def code_tool(self) -> CodeTool | None:
+        """Return the tool on offer that runs code, under its own name or an alias; None if there is none."""
+        for name, argument in _CODE_ARGUMENTS.items():
             if tool := self.named(name):
-                return tool, argument
+                return CodeTool(name=tool, code_argument=argument)
         return None
 
     def schema(self, name: str) -> Schema:
@@ -226,16 +146,20 @@ class CallBlock:
     format: str
     items: tuple[FoundCall, ...] = ()
     sure: bool = True
-    """True if no further text could change this."""
     wraps: bool = False
     """True for an opening tag around calls, which follow it."""
     rest_is_invented: bool = False
     """True if the model made up the results that follow: they are neither run nor shown."""
 
+    @property
+    def is_cut(self) -> bool:
+        """True if the text ends inside one of its calls."""
+        return any(isinstance(item, UnusableCall) and item.kind is DiagnosticKind.CUT_OFF for item in self.items)
+
 
 @frozen_dataclass
 class NoCall:
-    """No call is here; the text is text. `sure` as in `CallBlock`."""
+    """No call is here; the text is text."""
 
     sure: bool = True
 
@@ -263,11 +187,6 @@ class Opening:
 
 
 ReadCalls = Callable[[Opening], ParseOutcome]
-
-
-def skip_space(text: str, at: int) -> int:
-    """Return the index of the first character at or after `at` that is not white space."""
-    return after_match(_SPACE, text, at)
 
 
 def unknown_tool_call(name: str, offered: OfferedTools, start: int) -> UnusableCall:
@@ -303,9 +222,15 @@ def cut_off_call(name: str, start: int) -> UnusableCall:
     )
 
 
+def block_to(closer: re.Match[str] | None, text: str, item: FoundCall, *, format: str) -> CallBlock:
+    """Return the block of `item` up to its closing mark; without one, all the text so far, of which more may come."""
+    end = closer.end() if closer else len(text)
+    return CallBlock(end=end, format=format, items=(item,), sure=closer is not None)
+
+
 def cut_off_block(text: str, name: str, start: int, *, format: str) -> CallBlock:
     """Return the block of a call at the end of the text so far, whose own end is missing."""
-    return CallBlock(end=len(text), format=format, items=(cut_off_call(name, start),), sure=False)
+    return block_to(None, text, cut_off_call(name, start), format=format)
 
 
 def empty_call(start: int) -> UnusableCall:
@@ -335,9 +260,142 @@ def with_low_confidence(item: FoundCall) -> FoundCall:
     return item if isinstance(item, UnusableCall) else replace(item, confidence=Confidence.LOW)
 
 
+NAME = r"[^\s<>{}()\[\]\"'`|｜,;=]{1,256}"
+"""A name as models write it without quotes: anything but characters that could end it."""
+
+
+def _any_of(*patterns: str) -> str:
+    """Return the pattern of a text that one of `patterns` matches."""
+    return f"(?:{'|'.join(patterns)})"
+
+
+_TAG_NAMES = _any_of(
+    r"tool_?calls?|tool-calls?|function_?calls?|functions?|invoke|tools?|tool_code|arguments",  # Of many models.
+    r"longcat_tool_call|minimax:tool_call|seed:tool_call|dots_function_call|ifm\|tool_calls?",  # Of one family each.
+    r"(?:atem|antml|steptml):(?:function_calls|invoke)",
+    r"｜DSML｜\s?(?:function_calls|tool_calls|calls|invoke)",  # `</｜DSML｜invoke>` of DeepSeek V3.2.
+)
+"""Names of the tags around calls, which end one as `</tool_call>`."""
+_TOKENS = _any_of(
+    r"\|(?:tool_call_end|tool_calls_section_end|end_action|tools_suffix|python_end|action_end|end_message)\|",
+    r"\|(?:content_model_end_sampling|/tool_call|tool_calls_end|end_tool_calls)\|",
+    r"[|｜]tool[▁_ ]calls?[▁_ ]end[|｜]",  # DeepSeek's, in its own spelling and in that of some servers.
+    r"tool_call\||end_function_call|end_of_tool_call",  # `<tool_call|>` and `<end_function_call>` of Gemma.
+    r"\|plamo:end_tool_(?:requests?|arguments|name):plamo\||\|plamo:tag\|",
+)
+"""Tokens that end calls, without `<` and `>`: `<|tool_call_end|>`."""
+CLOSER = re.compile(
+    _any_of(
+        rf"<\s?/\s?{_TAG_NAMES}(?::\w{{1,20}})?\s*>",  # `</tool_call>`, `</tool_call:opensource>`
+        rf"<{_TOKENS}>",  # `<|tool_call_end|>`
+        r"<\|close\|>\s?\w{1,20}\s?<\|sep\|>",  # `<|close|>call<|sep|>`
+        r"\]<\]minimax\[>\[</\w{1,40}>",  # `]<]minimax[>[</invoke>`
+        r"\[/TOOL_CALLS\]",
+    ),
+    re.IGNORECASE,
+)
+"""Any tag or token that ends a call or a list of calls, in any format."""
+_CLOSER_CHARS = "<]["
+"""The characters with which a closing mark begins."""
+CLOSER_BEGINS = re.compile(
+    _any_of(
+        r"<[/|｜ ]?[^<>]{0,40}",  # `</tool_ca`, `<|tool_call_e`
+        r"<\|close\|>[^<>]{0,24}(?:<[^<>]{0,8})?",  # `<|close|>call<|se`
+        r"\][<\]minax\[>]{0,12}(?:<(?:/\w{0,40})?)?",  # `]<]mini`, `]<]minimax[>[</invo`
+        r"\[[^\]\s]{0,16}",  # `[/TOOL_CA`
+        r">{1,2}",  # `>>>`, with which functionary begins the next call.
+    )
+    + r"\Z"
+)
+"""The beginning of a possible closing mark, at the end of a text. Each limit is about that of the longest mark."""
+_MAX_CLOSER = 80
+"""Characters of text, at most, that may still become a closing mark: more than the longest has without white space."""
+END_OF_TEXT = re.compile(
+    r"<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|eot|eom|return|call|end_of_turn|role_end|endofturn|end_of_msg"
+    r"|END_OF_TURN_TOKEN|END_RESPONSE|assistant_end|ifm\|im_end|turn_end|endofprompt)\|>"
+    r"|</s>|<end_of_turn>|<turn\|>|<eos>|<[|｜]end[▁_]of[▁_]sentence[|｜]>|<\[e~\[>|\[e~\[|\[EOS\]|<seed:eos>",
+    re.IGNORECASE,
+)
+"""Tokens that end a message or a turn, each in the chat template of some family."""
+_NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
+"""Tokens at which servers stop as well: another role would write what follows."""
+# `possessive(body)` is `(?:body)*+`, a repetition that never gives anything back.
+_TAIL = re.compile(possessive(rf"\s++|{_NEXT_TURN}|{END_OF_TEXT.pattern}|{CLOSER.pattern}"), re.IGNORECASE)
+"""All that may follow the last call of a message."""
+_CLOSER_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
+"""Closing marks in a row: `</parameter></function></tool_call>`."""
+JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
+"""Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
+QUOTED_CALL = (
+    r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
+)
+"""Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
+_BARS, _JOINTS = "|｜", "▁_"
+"""The bar and the joint in DeepSeek's tokens, each in its own spelling (`｜`, `▁`) and in that of some servers."""
+TAGS: Mapping[str, Sequence[str]] = {
+    "hermes": ("tool_call", "tool-call"),
+    "granite3": ("|tool_call|",),
+    "granite20b_fc": ("function_call",),
+    "tool_calls_array": ("tool_calls",),
+    "nemotron_toolcall": ("toolcall",),
+    "longcat": ("longcat_tool_call",),
+    "lfm2": ("|tool_call_start|",),
+    "llama4_pythonic": ("|python_start|",),
+    "cohere_action": ("|start_action|",),
+    "apertus": ("|tools_prefix|",),
+    "gigachat31": ("|function_call|",),
+    "gigachat3": ("|message_sep|",),
+    "internlm2": ("|action_start|",),
+    "inkling": ("|content_invoke_tool_json|",),
+    "minimax_m2": ("minimax:tool_call",),
+    "seed_oss": ("seed:tool_call",),
+    "dots": ("dots_function_call",),
+    "k2_horizon": ("ifm|tool_call", "ifm|tool_calls"),
+    "qwen3_xml": ("function",),
+    # For `<function name=`: the space is lost, or printed as the `Ġ` that represents it in the model's vocabulary.
+    "minicpm5": ("functionname", "functionġname"),
+    "step3": ("steptml:invoke",),
+    "anthropic_invoke": ("function_calls", "antml:function_calls", "invoke", "antml:invoke"),
+    "atem": ("atem:function_calls", "atem:invoke"),
+    # Of `<｜DSML｜invoke`, or of `<｜DSML｜ invoke`, in which the word ends at the space.
+    "dsml_v32": [
+        f"{bar}dsml{bar}{word}" for bar in _BARS for word in ("", "function_calls", "tool_calls", "calls", "invoke")
+    ],
+    "deepseek_v3": [
+        f"{bar}tool{joint}{word}{joint}begin{bar}" for bar in _BARS for joint in _JOINTS for word in ("call", "calls")
+    ],
+    "kimi_k2": ("|tool_calls_section_begin|",),
+    "plamo3": [f"|plamo:begin_tool_{part}:plamo|" for part in ("requests", "request", "name")],
+    "llama3_python_tag": ("|python_tag|",),
+    "gemma4": ("|tool_call",),
+    "functiongemma": ("start_function_call",),
+}
+"""By format: the words of its opening tags, in lower case without `<` and `>`."""
+MARKS: Mapping[str, Sequence[str]] = {
+    "mistral_json": ("[TOOL_CALLS]",),
+    "functools": ("functools[",),
+    "minimax_m3": ("]<]minimax[>[",),
+    # Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
+    "deepseek_v3": [f"<{bar}tool {word} begin{bar}>" for bar in _BARS for word in ("call", "calls")],
+}
+"""By format: its opening marks that are not tags."""
+TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
+"""Pattern of the first word of a tag, without `<`: its name, or all of a token such as `|im_end|`."""
+_WHOLE_WORD = re.compile(rf"<[ ]?(?P<word>{TAG_WORD})(?=.)", re.DOTALL)
+"""The word of a tag. Some character has to follow it: at the end of the text, the word may be longer."""
+_TAG_WORDS = frozenset(word for words in TAGS.values() for word in words)
+_ALL_MARKS = tuple(mark for marks in MARKS.values() for mark in marks)
+_SPACE = re.compile(r"\s*+")
+
+
+def skip_space(text: str, at: int) -> int:
+    """Return the index of the first character at or after `at` that is not white space."""
+    return after_match(_SPACE, text, at)
+
+
 @frozen_dataclass(kw_only=False)
 class Closers:
-    """Closing tags in a row, up to `end`."""
+    """Closing marks in a row, up to `end`."""
 
     end: int
     end_call: bool
@@ -345,21 +403,29 @@ class Closers:
 
 
 def read_closers(text: str, at: int, *, min_tags: int) -> Closers:
-    """Return the closing tags from that at `at` on.
+    """Return the closing marks from that at `at` on.
 
-    They end a call if another call follows, or the end of the text and there are at least `min_tags` of them.
+    They end a call if another call follows, or if the text ends after at least `min_tags` closing tags. A tag at `at`
+    that is no closing mark counts as one character, so that a search for the next one can go on behind it.
     """
     run = _CLOSER_RUN.match(text, at)
     end = run.end() if run else at + 1
-    if end == len(text):
-        return Closers(end, run is not None and len(CLOSER.findall(run[0])) >= min_tags)
-    tag = _TAG.match(text, end)
-    opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _TAG_WORDS
-    return Closers(end, opens or (text.startswith(_ALL_MARKS, end) and not CLOSER_BEGINS.match(text, end)))
+    if end < len(text):
+        return Closers(end, _call_opens(text, end))
+    return Closers(end, run is not None and len(CLOSER.findall(run[0])) >= min_tags)
+
+
+def _call_opens(text: str, at: int) -> bool:
+    """Return True if an opening mark of calls is at `at`."""
+    tag = _WHOLE_WORD.match(text, at)
+    if tag and tag["word"].lower().removesuffix(":opensource") in _TAG_WORDS:
+        return True
+    # At the end of the text, `]<]minimax[>[` opens a call or begins the closing mark `]<]minimax[>[</invoke>`.
+    return text.startswith(_ALL_MARKS, at) and not CLOSER_BEGINS.match(text, at)
 
 
 def only_closers_follow(text: str, at: int) -> bool:
-    """Return True if only white space and closing tags and tokens follow `at`."""
+    """Return True if only white space, closing marks and the tokens of a next turn follow `at`."""
     return after_match(_TAIL, text, at) == len(text)
 
 

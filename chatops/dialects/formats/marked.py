@@ -35,8 +35,9 @@ from chatops.dialects.formats.base import (
     skip_space,
     unreadable_call,
 )
+from chatops.dialects.formats.gemma import read_gemma
 from chatops.dialects.formats.json_objects import NO_CALL, name_in, read_arguments, read_named, read_objects, skip_fence
-from chatops.dialects.formats.nested import read_gemma, read_minimax
+from chatops.dialects.formats.minimax import read_minimax
 from chatops.dialects.formats.pythonic import code_call, read_python, read_python_tag
 from chatops.dialects.formats.tagged import read_argkey, read_tagged
 from chatops.dialects.reading import DiagnosticKind, UnreadableValueError

@@ -3,14 +3,19 @@
 Used between tags (LFM2, Llama 4, Olmo 3), after `<|python_tag|>` (Llama 3), and as a whole message. Nothing is
 evaluated. Positional arguments, expressions, nested calls, comprehensions, f-strings, `**` and repeated keywords are
 refused, because their meaning cannot be read from the text.
+
+`read_call` and `read_call_list` read the text alone and know no tools. The functions after them make calls of tools on
+offer of it, as a `CallBlock`. Its `sure`, and `cut` of an UnreadableValueError, are what `base.py` says: `sure` that no
+further text could change the result, `cut` that the text ended inside the value.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from chatops.dialects.formats.base import (
-    CODE_TOOLS,
+    BUILT_IN_CODE_TOOL,
     END_OF_TEXT,
     NOT_YET,
     Call,
@@ -32,16 +37,18 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _NAME = re.compile(r"[^\W\d][\w.-]{0,255}+")
 _BLANKS = re.compile(r"[ \t]*+")
-_BETWEEN = re.compile(r"\s*+[;,]?\s*+")
-_NEXT = re.compile(r"[^\W\d][\w.-]{0,255}+[ \t]*+\(")
-# Code after `<|python_tag|>` ends with the message, or where the model goes on thinking.
+_BETWEEN_CALLS = re.compile(r"\s*+[;,]?\s*+")
+_CALL_OPENS = re.compile(rf"{_NAME.pattern}{_BLANKS.pattern}\(")
+_ENDS_UNCLOSED_LIST = ("<", "`")
+"""What follows a list whose `]` is missing: `[f()</tool_call>`, or the end of a fence."""
 _CODE_ENDS = re.compile(
     rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
 )
+"""The end of what follows `<|python_tag|>`: that of the message, or of thought in which the model wrote it."""
 _TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
 _BUILT_IN_SUFFIX = ".call"
-_ENDS_UNCLOSED_LIST = ("<", "`")
-"""Beginnings of a closing tag and of the end of a fence: a list of calls ends there too."""
+_BUILT_IN_MAY_BEGIN = re.compile(r"(?P<tool>.*)\.(?:c|ca|cal|call)?")
+"""`NAME.call` as far as it has come: `web_search.ca`."""
 
 
 @frozen_dataclass
@@ -55,13 +62,26 @@ class PythonicCall:
     """Index after the closing parenthesis."""
     repairs: tuple[str, ...] = ()
 
+    @property
+    def is_built_in(self) -> bool:
+        """True if it is spelled `NAME.call(...)`, as Llama 3 calls the tools that it was trained with."""
+        return self.name.endswith(_BUILT_IN_SUFFIX)
+
+
+class CallList(NamedTuple):
+    """Calls in a row, in brackets or not."""
+
+    calls: tuple[PythonicCall, ...]
+    end: int
+    """Index after the last call, or after the bracket that closes the list."""
+
 
 def read_call(text: str, start: int = 0) -> PythonicCall:
     """Read the call `name(key=literal, ...)` at `start`, after any white space.
 
     A name consists of letters, digits and `_`, and inside it dots and hyphens, as tool servers use them.
 
-    Raises UnreadableValueError if there is no such call. It has `cut` if the text ends where more was to come.
+    Raises UnreadableValueError if there is no such call.
     """
     begin = skip_space(text, start)
     name = _NAME.match(text, begin)
@@ -78,42 +98,46 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
     return PythonicCall(name=name[0], arguments=arguments, start=begin, end=reader.at, repairs=tuple(reader.repairs))
 
 
-def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tuple[tuple[PythonicCall, ...], int]:
-    """Read the calls of `[f(), g()]`, or calls on lines of their own, at `start`; return them and the index after.
+def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> CallList:
+    """Read the calls of `[f(), g()]`, or of `f(); g()` without brackets, at `start`.
 
-    Without brackets, the list continues while something that opens like a call follows white space, a semicolon or a
-    comma. With `close_open`, the closing bracket may be missing after the last call, which then has a repair.
+    With `close_open`, the closing bracket may be missing after the last call, which then has a repair.
 
     Raises UnreadableValueError if any of the calls is unreadable.
     """
     begin = skip_space(text, start)
     if text.startswith("[", begin):
         return _read_bracketed(text, begin + 1, close_open=close_open)
-    calls = [read_call(text, begin)]
+    return _read_row(text, begin)
+
+
+def _read_row(text: str, at: int) -> CallList:
+    """Read `f(); g()` at `at`, as far as another call opens after white space, a semicolon or a comma."""
+    calls = [read_call(text, at)]
     while True:
-        following = after_match(_BETWEEN, text, calls[-1].end)
-        if following == calls[-1].end or not _NEXT.match(text, following):
-            return tuple(calls), calls[-1].end
+        end = calls[-1].end
+        following = after_match(_BETWEEN_CALLS, text, end)
+        if following == end or not _CALL_OPENS.match(text, following):
+            return CallList(tuple(calls), end)
         calls.append(read_call(text, following))
 
 
-def _read_bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicCall, ...], int]:
+def _read_bracketed(text: str, at: int, *, close_open: bool) -> CallList:
+    """Read `f(), g()]` at `at`, after the opening bracket."""
     calls: list[PythonicCall] = []
-    while True:
-        at = skip_space(text, at)
-        if text.startswith("]", at):
-            return tuple(calls), at + 1
-        calls.append(read_call(text, at))
-        end = calls[-1].end
-        at = skip_space(text, end)
+    while not text.startswith("]", at := skip_space(text, at)):
+        call = read_call(text, at)
+        at = skip_space(text, call.end)
         if text.startswith(",", at):
             at += 1
         elif not text.startswith("]", at):
             is_last = at == len(text) or text.startswith(_ENDS_UNCLOSED_LIST, at)
             if not (close_open and is_last):
                 raise UnreadableValueError("the list of calls is not closed", at, cut=at == len(text))
-            calls[-1] = replace(calls[-1], repairs=(*calls[-1].repairs, Repair.UNCLOSED))
-            return tuple(calls), end
+            unclosed = replace(call, repairs=(*call.repairs, Repair.UNCLOSED))
+            return CallList((*calls, unclosed), call.end)
+        calls.append(call)
+    return CallList(tuple(calls), at + 1)
 
 
 def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
@@ -128,16 +152,15 @@ def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
         message = "holds no call: the list is empty"
         items = [UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message, start=start)]
     repairs = {repair for call in calls for repair in call.repairs}
-    # A bracket or a closing tag ends the calls, otherwise another one may follow. What was repaired may read otherwise
-    # with more text, and a list is not `whole` if its bracket was added.
-    ends = text.startswith("[", at) or closer_after(text, end) is not None
-    return closed_block(
-        text, end, items, format=format, whole=Repair.UNCLOSED not in repairs, sure=ends and not repairs
-    )
+    # After `[f()]` and `f()</tool_call>` comes no other call, but `; g()` may follow `f()`.
+    is_last = text.startswith("[", at) or closer_after(text, end) is not None
+    # What was repaired may read otherwise with more text. A list is not `whole` if its bracket was added.
+    sure = is_last and not repairs
+    return closed_block(text, end, items, format=format, whole=Repair.UNCLOSED not in repairs, sure=sure)
 
 
 def python_items(calls: Sequence[PythonicCall], offered: OfferedTools) -> list[FoundCall]:
-    """Return an item for each call that was read as Python."""
+    """Return each call that was read as Python as a call of a tool on offer, or an unusable one that says why not."""
     return [
         CallBuilder(offered, call.start, call.end, call.repairs).call(tool_of(call.name, offered), call.arguments)
         for call in calls
@@ -145,54 +168,50 @@ def python_items(calls: Sequence[PythonicCall], offered: OfferedTools) -> list[F
 
 
 def tool_of(written: str, offered: OfferedTools) -> str:
-    """Return the name of the tool in `NAME.call(...)`, as Llama 3 calls its built-in tools; else the name as it is."""
+    """Return NAME if `NAME.call` was written and is not itself the name of a tool on offer; else what was written."""
     return written.removesuffix(_BUILT_IN_SUFFIX) if offered.named(written) is None else written
 
 
 def begins_built_in(written: str, offered: OfferedTools) -> bool:
-    """Return True if `NAME.call` of a tool on offer may begin with `written`."""
-    # As `NAME.ca` does. Without a dot, the name is empty and names no tool.
-    name, dot, rest = written.rpartition(".")
-    return offered.named(name) is not None and _BUILT_IN_SUFFIX.startswith(dot + rest)
+    """Return True if `written` is the beginning of `NAME.call`, dot included, of a tool on offer."""
+    begun = _BUILT_IN_MAY_BEGIN.fullmatch(written)
+    return begun is not None and offered.named(begun["tool"]) is not None
 
 
 def read_python_tag(opening: Opening) -> ParseOutcome:
-    """Read the text after `<|python_tag|>`: objects, calls of tools, or code to run.
-
-    Calls and code end with the message. Before that end the outcome is not `sure`, and is read again with more text.
-    """
-    text, start = opening.text, opening.start
+    """Read what follows `<|python_tag|>`: objects, tags of functions, calls as Python, or code to run."""
+    text = opening.text
     at = skip_space(text, opening.after + len(">"))
     if at == len(text):
         return NOT_YET
     if text[at] == "{":
         return read_objects(text, at, opening.offered, format="llama3_python_tag")
     if _TAGGED_CALL.match(text, at):
-        # The tag has its own reader, which reads the call next.
+        # `<function=` has its own reader, which the scan calls next: only the tag before it is taken here.
         return CallBlock(end=at, format="llama3_python_tag", wraps=True)
+    return _read_calls_or_code(opening, at)
+
+
+def _read_calls_or_code(opening: Opening, at: int) -> CallBlock:
+    """Read all text from `at` to its end as calls of tools, or else as one call that runs it as code."""
+    text, offered = opening.text, opening.offered
     ended = _CODE_ENDS.search(text, at)
     end = ended.start() if ended else len(text)
-    calls = _calls_in(text[:end], at, opening.offered)
-    if calls is None:
-        items = [code_call(text[at:end].rstrip(), opening.offered, start, end)]
-    else:
-        items = python_items(calls, opening.offered)
-    is_built_in = any(call.name.endswith(_BUILT_IN_SUFFIX) for call in calls or ())
-    format = "llama3_builtin" if is_built_in else "llama3_python_tag"
+    calls = _calls_in(text[:end], at, offered)
+    items = python_items(calls, offered) or [code_call(text[at:end].rstrip(), offered, opening.start, end)]
+    format = "llama3_builtin" if any(call.is_built_in for call in calls) else "llama3_python_tag"
+    # Until its end has come, more code may follow.
     return CallBlock(end=end, format=format, items=tuple(items), sure=ended is not None)
 
 
-def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, ...] | None:
-    """Return the calls that make up the end of `text`, if they are calls of tools and not code that looks like it."""
+def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, ...]:
+    """Return the calls that make up the end of `text`; none if it is code, even if that looks like calls."""
     try:
         calls, end = read_call_list(text, at)
     except UnreadableValueError:
-        return None
-    if not calls or skip_space(text, end) < len(text):
-        return None
-    if all(offered.named(tool_of(call.name, offered)) or call.name.endswith(_BUILT_IN_SUFFIX) for call in calls):
-        return calls
-    return None
+        return ()
+    calls_tools = all(call.is_built_in or offered.named(tool_of(call.name, offered)) for call in calls)
+    return calls if calls_tools and skip_space(text, end) == len(text) else ()
 
 
 def code_call(code: str, offered: OfferedTools, start: int, end: int) -> FoundCall:
@@ -203,7 +222,6 @@ def code_call(code: str, offered: OfferedTools, start: int, end: int) -> FoundCa
             kind=DiagnosticKind.UNKNOWN_TOOL,
             message=f"is not a tool here, so code cannot be run; {offered.listed()}",
             start=start,
-            name=next(iter(CODE_TOOLS)),  # The built-in one: its aliases come after it.
+            name=BUILT_IN_CODE_TOOL,
         )
-    name, argument = tool
-    return Call(name=name, arguments={argument: code}, start=start, end=end, confidence=Confidence.LOW)
+    return Call(name=tool.name, arguments={tool.code_argument: code}, start=start, end=end, confidence=Confidence.LOW)
