@@ -17,7 +17,7 @@ from chatops.dialects.parser_state import (
     AnswerMarkup,
     Continuation,
     ParserState,
-    ScanProgress,
+    Progress,
     apply_outcome,
     skip_code_span,
     skip_mention,
@@ -28,8 +28,8 @@ from chatops.dialects.thought import (
     CHANNEL_ENDS_THOUGHT,
     KIMI_ENDS,
     InThought,
+    after_thought,
     begin_thought,
-    continue_after_thought,
     end_unopened_thought,
 )
 
@@ -129,7 +129,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
         state.mode = InThought(CHANNEL_ENDS_THOUGHT)
     else:
         state.mode = state.text_mode
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
 def read_kimi_part(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -157,7 +157,7 @@ def read_kimi_part(state: ParserState, mark: re.Match[str]) -> Continuation:
     state.pass_content(start)
     state.skip(part.end)
     state.answer_markup = AnswerMarkup.RESPONSE if part.name == "response" and part.opens else None
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
 def read_end_of_text(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -173,7 +173,7 @@ def read_end_of_text(state: ParserState, mark: re.Match[str]) -> Continuation:
         return wait(state, start)
     state.pass_content(start)
     state.skip(len(text))
-    return ScanProgress.PAUSED
+    return Progress.PAUSED
 
 
 def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -195,18 +195,18 @@ def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
     role = next((group for group in header.groups() if group), "").lower()
     if role in _OWN_ROLES:
         state.skip(header.end())
-        return continue_after_thought(state)
+        return after_thought(state)
     # If markup was removed before, a header at the end is markup too. Otherwise the text may be about it.
     if state.result.has_removed_text and not text_follows(text, header.end()):
         if not state.final:
             return wait(state, start)
         if only_closers_follow(text, header.end()):
             state.skip(len(text))
-            return ScanProgress.PAUSED
+            return Progress.PAUSED
     state.pass_content(header.end())
     token = text[start : text.index(">", start) + 1]
     state.mode = InQuotation(_before_own_turn(token), state.text_mode)
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
 def read_channel_end(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -217,4 +217,4 @@ def read_channel_end(state: ParserState, mark: re.Match[str]) -> Continuation:
     state.pass_content(mark.start())
     state.skip(mark.end() + 1)
     state.answer_markup = None
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED

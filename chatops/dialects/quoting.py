@@ -22,7 +22,7 @@ from chatops.dialects.parser_state import (
     Continuation,
     Mode,
     ParserState,
-    ScanProgress,
+    Progress,
     note_declined,
     skip_code_span,
     wait,
@@ -64,7 +64,7 @@ class InQuotation:
         self._depth = 1
         """Number of tags that are open: the one that began the quotation, and those inside it."""
 
-    def __call__(self, state: ParserState) -> bool:
+    def __call__(self, state: ParserState) -> Progress:
         """Pass text up to the end of the quotation."""
         text = state.text
         end = self._ends.search(text, state.at)
@@ -80,11 +80,8 @@ class InQuotation:
                 self._depth -= 1
                 if not self._depth:
                     state.mode = self._next_mode
-            return True
-        if state.final:
-            state.pass_content(len(text))
-            return False
-        begun = _END_MAY_BEGIN.search(text, max(state.at, len(text) - MAX_END))
+            return Progress.ADVANCED
+        begun = None if state.final else _END_MAY_BEGIN.search(text, max(state.at, len(text) - MAX_END))
         state.pass_content(begun.start() if begun else len(text))
         return state.pause(ANYTHING)
 
@@ -97,18 +94,15 @@ class InFence:
     def __init__(self, ends: re.Pattern[str]) -> None:
         self._ends = ends
 
-    def __call__(self, state: ParserState) -> bool:
+    def __call__(self, state: ParserState) -> Progress:
         """Pass text up to the end of the block."""
         text = state.text
         end = self._ends.search(text, state.at)
         if end and (state.final or end.end() < len(text)):
             state.pass_content(end.end())
             state.mode = state.text_mode
-            return True
-        if state.final:
-            state.pass_content(len(text))
-            return False
-        begun = _FENCE_END_MAY_BEGIN.search(text, max(state.at, len(text) - _MAX_FENCE_END))
+            return Progress.ADVANCED
+        begun = None if state.final else _FENCE_END_MAY_BEGIN.search(text, max(state.at, len(text) - _MAX_FENCE_END))
         state.pass_content(begun.start() if begun else len(text))
         return state.pause(ANYTHING)
 
@@ -127,7 +121,7 @@ class HeldFence:
         self._end: int | None = None
         """Offset of the end of the last fence; None while the fence is open."""
 
-    def __call__(self, state: ParserState) -> bool:
+    def __call__(self, state: ParserState) -> Progress:
         """Wait for the end of the last fence, then for what follows it."""
         fence = self._fence(state, self._runs[-1])
         if self._end is None:
@@ -157,7 +151,7 @@ class HeldFence:
         self._searched = max(len(text) - _MAX_FENCE_END - start, 0)
         return None
 
-    def _follow(self, state: ParserState, end: int) -> bool:
+    def _follow(self, state: ParserState, end: int) -> Progress:
         """Wait for what follows the last fence, which ends at `end`: the end of the message, or a fence after words."""
         text = state.text
         if only_closers_follow(text, end):
@@ -173,18 +167,18 @@ class HeldFence:
             self._runs.append((following.start("fence") - state.at, len(following["fence"])))
             self._searched = 0
             self._end = None
-            return True
+            return Progress.ADVANCED
         state.pass_content(end)
         state.mode = state.text_mode
-        return True
+        return Progress.ADVANCED
 
-    def _release(self, state: ParserState, fence: Fence) -> bool:
+    def _release(self, state: ParserState, fence: Fence) -> Progress:
         """Pass everything before the last fence as text, and that fence as code."""
         state.pass_content(fence.body)
         state.mode = InFence(fence.ends)
-        return True
+        return Progress.ADVANCED
 
-    def _take_calls(self, state: ParserState) -> bool:
+    def _take_calls(self, state: ParserState) -> Progress:
         """Take the calls of the fences at the end of the message, or release all fences if the last one holds none.
 
         Text between the fences, and a fence without a call with all before it, are content.
@@ -208,24 +202,24 @@ class HeldFence:
             state.result.add_calls(block, text, state.base)
             state.skip(block.end)
         state.skip(len(text))
-        return False
+        return Progress.PAUSED
 
 
-def in_indented_code(state: ParserState) -> bool:
+def in_indented_code(state: ParserState) -> Progress:
     """Pass the lines of indented code as content, until its block ends."""
     text = state.text
     end = text.find("\n", state.at)
     if end < 0:
         state.pass_content(len(text))
-        return False if state.final else state.pause(ANYTHING)
+        return state.pause(ANYTHING)
     state.pass_content(end)
     if more := _CODE_CONTINUES.match(text, end):
         state.pass_content(more.end())
-        return True
+        return Progress.ADVANCED
     if not state.final and _CODE_MAY_CONTINUE.match(text, end):
         return state.pause(ANYTHING)
     state.mode = state.text_mode
-    return True
+    return Progress.ADVANCED
 
 
 def line_may_begin(text: str, at: int) -> bool:
@@ -233,13 +227,13 @@ def line_may_begin(text: str, at: int) -> bool:
     return at < len(text) and _LINE_MAY_BEGIN.match(text, at) is not None
 
 
-def begin_literal_line(state: ParserState, mark: re.Match[str]) -> ScanProgress:
+def begin_literal_line(state: ParserState, mark: re.Match[str]) -> Progress:
     """Begin indented code, or else a quoted line."""
     state.backtick_runs.clear()
     state.pass_content(mark.end())
     is_code = mark["indented"] is not None
     state.mode = in_indented_code if is_code else InQuotation(_LINE_ENDS, state.text_mode)
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
 def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -261,7 +255,7 @@ def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
     else:
         state.pass_content(fence.body)
         state.mode = InFence(fence.ends)
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
 def read_quoting_tag(state: ParserState, mark: re.Match[str], word: str) -> Continuation:
@@ -277,7 +271,7 @@ def read_quoting_tag(state: ParserState, mark: re.Match[str], word: str) -> Cont
         if only_closers_follow(text, mark.end() + 1):
             state.pass_content(mark.start())
             state.skip(len(text))
-            return ScanProgress.PAUSED
+            return Progress.PAUSED
     if word == _LIST_OF_TOOLS and skip_code_span(state, mark.start()) is None:
         note_declined(state, mark.start())
     return begin_quotation(state, mark, QUOTING_ENDS[word])
@@ -312,4 +306,4 @@ def begin_quotation(state: ParserState, mark: re.Match[str], ends: re.Pattern[st
         return hidden
     state.pass_content(mark.end())
     state.mode = InQuotation(ends, state.text_mode)
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED

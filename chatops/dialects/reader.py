@@ -96,7 +96,7 @@ from chatops.dialects.parser_state import (
     AnswerMarkup,
     Continuation,
     ParserState,
-    ScanProgress,
+    Progress,
     apply_outcome,
     skip_code_span,
     take_calls,
@@ -200,14 +200,13 @@ class CallReader:
         return thought_call(reading.reasoning, thought.result.build(cut=False))
 
 
-def at_start(state: ParserState) -> bool:
+def at_start(state: ParserState) -> Progress:
     """Decide whether the whole message may be a call. Until then, nothing of it is given out."""
     text = state.text
     at = after_match(_BLANKS, text, state.at)
     if at == len(text):
         if state.final:
             state.pass_content(at)
-            return False
         return state.pause(ANYTHING)
     beginning = text[at : at + _MAX_HEADER]
     if beginning.startswith(_BEGUN_HEADERS):
@@ -221,10 +220,10 @@ def at_start(state: ParserState) -> bool:
     state.mode = hold_message if can_be_call is True and not state.result.has_entries else state.text_mode
     state.pass_content(at)
     state.at_line_start = True
-    return True
+    return Progress.ADVANCED
 
 
-def _enter_header(state: ParserState, at: int, beginning: str) -> bool:
+def _enter_header(state: ParserState, at: int, beginning: str) -> Progress:
     """Handle a header whose first part was in the prompt."""
     text = state.text
     state.pass_content(at)
@@ -238,21 +237,21 @@ def _enter_header(state: ParserState, at: int, beginning: str) -> bool:
         if text.startswith(("{", "["), begin):
             outcome = read_objects(text, begin, state.offered, format="gigachat3")
             continuation = apply_outcome(state, at, at, outcome)
-    if isinstance(continuation, ScanProgress):
-        return continuation is ScanProgress.ADVANCED
+    if isinstance(continuation, Progress):
+        return continuation
     state.at_line_start = True
     state.mode = state.text_mode
-    return True
+    return Progress.ADVANCED
 
 
-def hold_message(state: ParserState) -> bool:
+def hold_message(state: ParserState) -> Progress:
     """Hold everything back until the message ends, then read all of it as calls if it is nothing else."""
     if not state.final:
         return state.pause(END_OF_MESSAGE)
     outcome = read_whole_message(state.text, state.at, state.offered)
     if isinstance(outcome, CallBlock) and any(isinstance(item, Call) for item in outcome.items):
         take_calls(state, outcome)
-        return False
+        return Progress.PAUSED
     if isinstance(outcome, CallBlock):
         state.result.add_diagnostics(outcome, state.text, state.base)
         data_end = len(state.text)
@@ -261,10 +260,10 @@ def hold_message(state: ParserState) -> bool:
     state.at_line_start = data_end == state.at
     state.pass_content(data_end)
     state.mode = state.text_mode
-    return True
+    return Progress.ADVANCED
 
 
-def in_text(state: ParserState) -> bool:
+def in_text(state: ParserState) -> Progress:
     """Pass text as content up to the next mark, and handle that."""
     text = state.text
     if state.hold is None:
@@ -281,9 +280,9 @@ def in_text(state: ParserState) -> bool:
         mark = (SCAN_IN_SPAN if state.backtick_runs else SCAN).search(text, continuation)
         if mark is None or mark.start() >= hold:
             state.pass_content(min(hold, len(text)))
-            return False if state.final else state.pause(ANYTHING)
+            return state.pause(ANYTHING)
         continuation = _handle_match(state, mark)
-    return continuation is ScanProgress.ADVANCED
+    return continuation
 
 
 def _handle_match(state: ParserState, mark: re.Match[str]) -> Continuation:
@@ -380,6 +379,6 @@ def _handle_line(state: ParserState, mark: re.Match[str]) -> Continuation:
         return begin_literal_line(state, mark)
     hidden = skip_code_span(state, start)
     continuation = apply_outcome(state, start, mark.end(), outcome) if hidden is None else hidden
-    if continuation is ScanProgress.PAUSED and state.at == start:
+    if continuation is Progress.PAUSED and state.at == start:
         state.at_line_start = True
     return continuation

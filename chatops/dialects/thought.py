@@ -8,7 +8,7 @@ import re
 
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.literal_text import closing_sign_for
-from chatops.dialects.parser_state import ANYTHING, Continuation, ParserState, ScanProgress, skip_code_span, wait
+from chatops.dialects.parser_state import ANYTHING, Continuation, ParserState, Progress, skip_code_span, wait
 
 _TAGS = (
     *("think", "thinking", "thought", "reasoning", "seed:think", "mm:think", "longcat_think", "antml:thinking"),
@@ -97,7 +97,7 @@ class InThought:
         self._depth = 1
         """Number of tags that are open: the one that began the thought, and those inside it."""
 
-    def __call__(self, state: ParserState) -> bool:
+    def __call__(self, state: ParserState) -> Progress:
         """Pass thought up to its closing tag."""
         text = state.text
         # From here on there may be an incomplete tag, or one of which it is too early to tell.
@@ -115,11 +115,11 @@ class InThought:
                 state.skip(tag.end())
                 state.fix_passed_text()
                 state.mode = after_thought
-                return True
+                return Progress.ADVANCED
             # Passed at once, so that it is not counted again.
             state.pass_thought(tag.end())
         state.pass_thought(hold)
-        return False if state.final else state.pause(ANYTHING)
+        return state.pause(ANYTHING)
 
 
 def _incomplete_tag(text: str, start: int) -> int:
@@ -149,20 +149,14 @@ def begin_thought(state: ParserState, mark: re.Match[str], ends: re.Pattern[str]
     state.skip(begin)
     state.backtick_runs.clear()
     state.mode = InThought(ends)
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
-def after_thought(state: ParserState) -> bool:
+def after_thought(state: ParserState) -> Progress:
     """Return to the beginning of the message if no content was shown yet, else to text."""
     state.mode = state.text_mode if state.result.has_content else state.start_mode
     state.at_line_start = True
-    return True
-
-
-def continue_after_thought(state: ParserState) -> ScanProgress:
-    """Continue as after thought."""
-    after_thought(state)
-    return ScanProgress.ADVANCED
+    return Progress.ADVANCED
 
 
 def end_unopened_thought(state: ParserState, mark: re.Match[str], end: int) -> Continuation:
@@ -175,11 +169,11 @@ def end_unopened_thought(state: ParserState, mark: re.Match[str], end: int) -> C
     state.pass_content(mark.start())
     if state.began_with_call:  # What stands before it is no thought: a call came first.
         state.skip(end)
-        return ScanProgress.ADVANCED
+        return Progress.ADVANCED
     state.reclassify()
     state.skip(end)
     state.fix_passed_text()
-    return continue_after_thought(state)
+    return after_thought(state)
 
 
 def read_thought_tag(state: ParserState, mark: re.Match[str], word: str) -> Continuation:

@@ -319,11 +319,11 @@ END_OF_TEXT = re.compile(
 """Tokens that end a message or a turn, each in the chat template of some family."""
 _NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
 """Tokens at which servers stop as well: another role would write what follows."""
-# `possessive(body)` is `(?:body)*+`, a repetition that never gives anything back.
+# `possessive` repeats a pattern as often as it matches, and never tries fewer times.
 _TAIL = re.compile(possessive(rf"\s++|{_NEXT_TURN}|{END_OF_TEXT.pattern}|{CLOSER.pattern}"), re.IGNORECASE)
 """All that may follow the last call of a message."""
 _CLOSER_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
-"""Closing marks in a row: `</parameter></function></tool_call>`."""
+"""Closing marks in a row: `</function></tool_call><|im_end|>`."""
 JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
 """Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
 QUOTED_CALL = (

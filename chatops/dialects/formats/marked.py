@@ -29,6 +29,7 @@ from chatops.dialects.formats.base import (
     ParseOutcome,
     ReadCalls,
     UnusableCall,
+    block_to,
     closer_may_come,
     cut_off_block,
     empty_call,
@@ -128,7 +129,7 @@ def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
     doubled = again.match(text, tag.end())
     at = skip_space(text, doubled.end() if doubled else tag.end())
     if at == len(text):
-        return CallBlock(end=len(text), format=format, items=(empty_call(opening.start),), sure=False)
+        return block_to(None, text, empty_call(opening.start), format=format)
     return read_body(opening, at, format=format, word=word)
 
 
@@ -195,7 +196,7 @@ def _read_prose(opening: Opening, at: int, format: str, word: str) -> ParseOutco
     if closer is None:
         return NOT_HERE if len(text) - at >= _MAX_PROSE else NOT_YET
     unusable = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=NO_CALL, start=opening.start)
-    return CallBlock(end=closer.end(), format=format, items=(unusable,))
+    return block_to(closer, text, unusable, format=format)
 
 
 def _read_function(opening: Opening, *, format: str) -> ParseOutcome:
@@ -239,8 +240,7 @@ def _read_action(opening: Opening) -> ParseOutcome:
         return read_body(opening, plugin.end(), format="internlm2")
     end = _CODE_ENDS.search(text, plugin.end())
     code = text[plugin.end() : end.start() if end else len(text)].strip()
-    item = code_call(code, opening.offered, opening.start, len(text))
-    return CallBlock(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
+    return block_to(end, text, code_call(code, opening.offered, opening.start, len(text)), format="internlm2")
 
 
 def read_tokens(opening: Opening) -> ParseOutcome:
@@ -257,7 +257,7 @@ def read_tokens(opening: Opening) -> ParseOutcome:
     if rest == "<":
         return CallBlock(end=at, format="", wraps=True) if len(text) > at + 1 else NOT_YET
     if not rest:
-        return CallBlock(end=len(text), format="", items=(empty_call(opening.start),), sure=False)
+        return block_to(None, text, empty_call(opening.start), format="")
     return _read_token_call(opening, at)
 
 
@@ -346,7 +346,7 @@ def _read_without_closer(opening: Opening, written: str, at: int, *, format: str
     try:
         arguments = read_arguments(text, at)
     except UnreadableValueError as error:
-        return CallBlock(end=len(text), format=format, items=(unreadable_call(error, written, start),), sure=False)
+        return block_to(None, text, unreadable_call(error, written, start), format=format)
     item = arguments.call_of(written, opening.offered, start)
     return CallBlock(end=arguments.end, format=format, items=(item,), sure=arguments.sure)
 
