@@ -13,6 +13,7 @@ A fence that may hold calls is held back by `HeldFence`, because only what follo
 """
 
 import re
+from dataclasses import dataclass
 
 from chatops.dialects.formats.base import CLOSER, CallBlock, Early, only_closers_follow, skip_space, text_follows
 from chatops.dialects.formats.unmarked import begins_like_a_call, read_fenced
@@ -107,52 +108,64 @@ class InFence:
         return state.pause(ANYTHING)
 
 
-class HeldFence:
-    """Mode that holds back fenced blocks that may be calls, until other text follows them or the message ends."""
+@dataclass(slots=True)
+class _HeldBlock:
+    """One fenced block that is held back. Offsets count from `state.at`, which does not move until all are let go."""
 
-    __slots__ = ("_end", "_runs", "_searched")
+    start: int
+    """Offset of the run of backticks or tildes that opens it."""
+    length: int
+    """Length of that run."""
+    searched: int = 0
+    """Offset up to which its end was searched in vain."""
+    end: int | None = None
+    """Offset of its end; None while it is open."""
 
-    def __init__(self, offset: int, length: int) -> None:
-        """Start with the fence whose run of backticks is `length` long and begins at `state.at + offset`."""
-        self._runs = [(offset, length)]
-        """Offset and length of the run that opens each fence, in order. All offsets are relative to `state.at`."""
-        self._searched = 0
-        """Offset up to which the end of the last fence was searched in vain."""
-        self._end: int | None = None
-        """Offset of the end of the last fence; None while the fence is open."""
-
-    def __call__(self, state: ParserState) -> Progress:
-        """Wait for the end of the last fence, then for what follows it."""
-        fence = self._fence(state, self._runs[-1])
-        if self._end is None:
-            self._end = self._find_end(state, fence)
-        if self._end is not None:
-            return self._follow(state, state.at + self._end)
-        if state.final:
-            return self._take_calls(state)
-        begins = begins_like_a_call(state.text, fence)
-        if begins is False:
-            return self._release(state, fence)
-        # What begins like a call is looked at again once its fence may end, an empty fence at each new piece.
-        return state.pause("`~" if begins is True else ANYTHING)
-
-    def _fence(self, state: ParserState, run: tuple[int, int]) -> Fence:
-        offset, length = run
-        fence = open_fence(state.text, state.at + offset, state.at + offset + length)
+    def fence(self, state: ParserState) -> Fence:
+        """Return the block as a fence in `state.text`."""
+        run = state.at + self.start
+        fence = open_fence(state.text, run, run + self.length)
         assert fence is not None, "it was one when it was held back"
         return fence
 
-    def _find_end(self, state: ParserState, fence: Fence) -> int | None:
-        """Return the offset of the end of the last fence; None while it is open."""
-        text, start = state.text, state.at
-        end = fence.ends.search(text, max(fence.body, start + self._searched))
-        if end and (state.final or end.end() < len(text)):
-            return end.end() - start
-        self._searched = max(len(text) - _MAX_FENCE_END - start, 0)
-        return None
+    def find_end(self, state: ParserState) -> int | None:
+        """Return the index in `state.text` of the end of the block; None while it is open."""
+        text, at = state.text, state.at
+        if self.end is None:
+            fence = self.fence(state)
+            found = fence.ends.search(text, max(fence.body, at + self.searched))
+            if found and (state.final or found.end() < len(text)):
+                self.end = found.end() - at
+            else:
+                self.searched = max(len(text) - _MAX_FENCE_END - at, 0)
+        return None if self.end is None else at + self.end
+
+
+class HeldFence:
+    """Mode that holds back fenced blocks that may be calls, until other text follows them or the message ends."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self, start: int, length: int) -> None:
+        """Start with the block whose run of backticks is `length` long and begins at `state.at + start`."""
+        self._blocks = [_HeldBlock(start, length)]
+
+    def __call__(self, state: ParserState) -> Progress:
+        """Wait for the end of the last block, then for what follows it."""
+        last = self._blocks[-1]
+        end = last.find_end(state)
+        if end is not None:
+            return self._follow(state, end)
+        if state.final:
+            return self._take_calls(state)
+        begins = begins_like_a_call(state.text, last.fence(state))
+        if begins is False:
+            return self._release(state)
+        # What begins like a call is looked at again once its fence may end, an empty fence at each new piece.
+        return state.pause("`~" if begins is True else ANYTHING)
 
     def _follow(self, state: ParserState, end: int) -> Progress:
-        """Wait for what follows the last fence, which ends at `end`: the end of the message, or a fence after words."""
+        """Wait for what follows the last block, which ends at `end`: the end of the message, or a fence after words."""
         text = state.text
         if only_closers_follow(text, end):
             return self._take_calls(state) if state.final else state.pause(ANYTHING)
@@ -162,45 +175,43 @@ class HeldFence:
         following = _NEXT_FENCE.match(text, end)
         if following is None and not state.final and _NEXT_FENCE_MAY_COME.match(text, end):
             return state.pause(ANYTHING)
-        fence = open_fence(text, *following.span("fence")) if following else None
-        if following and fence and may_hold_a_call(fence, text[end : following.start("fence")]):
-            self._runs.append((following.start("fence") - state.at, len(following["fence"])))
-            self._searched = 0
-            self._end = None
+        run, after_run = following.span("fence") if following else (end, end)
+        fence = open_fence(text, run, after_run) if following else None
+        if fence and may_hold_a_call(fence, text[end:run]):
+            self._blocks.append(_HeldBlock(run - state.at, after_run - run))
             return Progress.ADVANCED
         state.pass_content(end)
         state.mode = state.text_mode
         return Progress.ADVANCED
 
-    def _release(self, state: ParserState, fence: Fence) -> Progress:
-        """Pass everything before the last fence as text, and that fence as code."""
+    def _release(self, state: ParserState) -> Progress:
+        """Pass everything before the last block as text, and that block as code."""
+        fence = self._blocks[-1].fence(state)
         state.pass_content(fence.body)
         state.mode = InFence(fence.ends)
         return Progress.ADVANCED
 
     def _take_calls(self, state: ParserState) -> Progress:
-        """Take the calls of the fences at the end of the message, or release all fences if the last one holds none.
+        """Take the calls of the blocks at the end of the message, or release all blocks if the last one holds none.
 
-        Text between the fences, and a fence without a call with all before it, are content.
+        Text between the blocks, and a block without a call with all before it, are content.
         """
-        text, start = state.text, state.at
-        fences = [self._fence(state, run) for run in self._runs]
-        alone = len(fences) == 1 and not state.result.has_content
-        blocks: list[tuple[int, CallBlock]] = []
-        for (offset, _length), fence in zip(reversed(self._runs), reversed(fences), strict=True):
-            block = read_fenced(text, fence, state.offered, alone=alone)
-            if block is None:
+        text, at = state.text, state.at
+        alone = len(self._blocks) == 1 and not state.result.has_content
+        found: list[CallBlock] = []
+        for held in reversed(self._blocks):
+            calls = read_fenced(text, held.fence(state), state.offered, alone=alone)
+            if calls is None:
                 break
-            blocks.append((start + offset, block))
-        first_offset, _length = self._runs[0]
-        if not blocks:
-            return self._release(state, fences[-1])
-        for run_start, block in reversed(blocks):
-            # All before the first fence was passed when it was held back.
-            if run_start > start + first_offset:
-                state.pass_content(run_start)
-            state.result.add_calls(block, text, state.base)
-            state.skip(block.end)
+            found.insert(0, calls)
+        if not found:
+            return self._release(state)
+        for held, calls in zip(self._blocks[-len(found) :], found, strict=True):
+            # All before the first block was passed when it was held back.
+            if held is not self._blocks[0]:
+                state.pass_content(at + held.start)
+            state.result.add_calls(calls, text, state.base)
+            state.skip(calls.end)
         state.skip(len(text))
         return Progress.PAUSED
 

@@ -77,7 +77,6 @@ from chatops.dialects.chat_template import (
 from chatops.dialects.formats.base import (
     TOO_EARLY,
     Call,
-    CallBlock,
     NoCall,
     OfferedTools,
     Opening,
@@ -86,7 +85,7 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import read_objects
 from chatops.dialects.formats.marked import MARK_READERS, TAG_READERS, read_action, read_prompt
-from chatops.dialects.formats.unmarked import may_be_call, read_whole_message
+from chatops.dialects.formats.unmarked import TextUpTo, may_be_call, read_whole_message
 from chatops.dialects.json_reader import after_match
 from chatops.dialects.literal_text import COMMENT_ENDS, SQUARE_QUOTING_ENDS, result_ends
 from chatops.dialects.missed_calls import missed_call, thought_call
@@ -249,16 +248,16 @@ def hold_message(state: ParserState) -> Progress:
     if not state.final:
         return state.pause(END_OF_MESSAGE)
     outcome = read_whole_message(state.text, state.at, state.offered)
-    if isinstance(outcome, CallBlock) and any(isinstance(item, Call) for item in outcome.items):
+    if isinstance(outcome, TextUpTo):
+        text_end = outcome.end
+    elif any(isinstance(item, Call) for item in outcome.items):
         take_calls(state, outcome)
         return Progress.PAUSED
-    if isinstance(outcome, CallBlock):
-        state.result.add_diagnostics(outcome, state.text, state.base)
-        data_end = len(state.text)
     else:
-        data_end = outcome
-    state.at_line_start = data_end == state.at
-    state.pass_content(data_end)
+        state.result.add_diagnostics(outcome, state.text, state.base)
+        text_end = len(state.text)
+    state.at_line_start = text_end == state.at
+    state.pass_content(text_end)
     state.mode = state.text_mode
     return Progress.ADVANCED
 

@@ -28,6 +28,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.formats.json_objects import NAME_KEYS, CallBuilder, name_in, read_arguments
 from chatops.dialects.formats.marked import read_marked
 from chatops.dialects.formats.pythonic import (
+    CallList,
     PythonicCall,
     begins_built_in,
     python_items,
@@ -36,10 +37,11 @@ from chatops.dialects.formats.pythonic import (
     tool_of,
 )
 from chatops.dialects.formats.tagged import read_tagged
-from chatops.dialects.json_reader import read_value
+from chatops.dialects.json_reader import after_match, read_value
 from chatops.dialects.literal_text import PYTHON_LANGUAGES, Fence
 from chatops.dialects.reading import UnreadableValueError
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _NAME_WORD = re.compile(r"[^\W\d][\w.:/-]{0,255}")
 _LIST_OF_CALLS = re.compile(r"""\[\s*(?:[{"'“]|[^\W\d][\w.-]{0,255}\s*\(|\])""")
@@ -59,6 +61,13 @@ _GEMMA_MODULE = "default_api."
 _MAX_TOKEN = 64
 """Characters of the longest token that ends a message."""
 _PYTHON_BEGINS = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
+
+
+@frozen_dataclass(kw_only=False)
+class TextUpTo:
+    """No call begins before `end`: what is there is prose or data. From `end` on, marks may still begin calls."""
+
+    end: int
 
 
 def may_be_call(text: str, at: int, offered: OfferedTools) -> bool | Early:
@@ -82,11 +91,11 @@ def may_be_call(text: str, at: int, offered: OfferedTools) -> bool | Early:
     return TOO_EARLY if _OBJECT_MAY_FOLLOW.match(text, word.end()) else False
 
 
-def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
-    """Return the calls that make up the message from `at` to its end, or an index: no call begins before it.
+def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | TextUpTo:
+    """Return the calls that make up the message from `at` to its end, or up to where it is text.
 
-    The index is `at` if the text may be anything, such as prose with a call in it. It is the end of a value that was
-    read and is no call, and the end of the text if what could not be read, or what follows, is part of that value.
+    That is up to `at` if it may be anything, such as prose with a call in it. It is up to the end of a value that was
+    read and is no call, and all of the text if what could not be read, or what follows, is part of that value.
 
     A call that was clearly meant for a tool on offer but cannot be read becomes an unusable call; its text stays text.
     """
@@ -98,7 +107,7 @@ def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock |
     return _read_python(text, at, offered)
 
 
-def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
+def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | TextUpTo:
     """Read objects one after another, or a list of them."""
     items: list[FoundCall] = []
     format = ""
@@ -107,30 +116,23 @@ def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
         try:
             read = read_value(text, at, close_open=True)
         except UnreadableValueError as error:
-            return _handle_broken_object(text, at, error, items, format, offered)
+            name = name_in(text, at)
+            if offered.named(name) or any(isinstance(item, Call) for item in items):
+                unusable = unreadable_call(error, name, at)
+                return CallBlock(end=len(text), format=format or "llama3_json", items=(*items, unusable))
+            # If nothing shows that it was meant as a call, everything inside an object is data.
+            return TextUpTo(len(text) if _JSON_BEGINS.match(text, at) else at)
         calls = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value)
         format = format or _format_of(read.value)
-        between = _BETWEEN_OBJECTS.match(text, read.end)
         end = read.end
-        at = between.end() if between else end
+        at = after_match(_BETWEEN_OBJECTS, text, end)
         if calls is None:
             # A value that is no call, such as an answer in JSON.
-            return len(text) if only_closers_follow(text, at) else end
+            return TextUpTo(len(text) if only_closers_follow(text, at) else end)
         items += [as_unclosed(call) for call in calls] if read.unclosed else calls
-    return CallBlock(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
-
-
-def _handle_broken_object(
-    text: str, at: int, error: UnreadableValueError, items: list[FoundCall], format: str, offered: OfferedTools
-) -> CallBlock | int:
-    """Return what `read_whole_message` does for an unreadable object at `at`, after the `items` before it.
-
-    If nothing shows that the object was meant as a call, everything inside it is data.
-    """
-    name = name_in(text, at)
-    if offered.named(name) is None and not any(isinstance(item, Call) for item in items):
-        return len(text) if _JSON_BEGINS.match(text, at) else at
-    return CallBlock(end=len(text), format=format or "llama3_json", items=(*items, unreadable_call(error, name, at)))
+    if not only_closers_follow(text, at):
+        return TextUpTo(end)
+    return CallBlock(end=len(text), format=format, items=tuple(items))
 
 
 def _format_of(value: JsonValue) -> str:
@@ -144,48 +146,53 @@ def _format_of(value: JsonValue) -> str:
     return "llama3_json" if key == "name" else "bare_json_alt"
 
 
-def _read_named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
+def _read_named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | TextUpTo:
     """Read `NAME` with its arguments on the next line, and more of them after `>>>`."""
+    prose = TextUpTo(at)
     items: list[FoundCall] = []
-    start = at
     while True:
         word = _NAME_WORD.match(text, at)
         if word is None:
-            return start
+            return prose
         try:
             arguments = read_arguments(text, word.end())
         except UnreadableValueError:
-            return start
+            return prose
         items.append(arguments.call_of(word[0], offered, at))
         following = _BETWEEN_NAMES.match(text, arguments.end)
         if following is None:
             break
         at = following.end()
     if not only_closers_follow(text, arguments.end):
-        return start
+        return prose
     return CallBlock(end=len(text), format="functionary_v32", items=tuple(items))
 
 
-def _read_python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
+def _read_python(text: str, at: int, offered: OfferedTools) -> CallBlock | TextUpTo:
     """Read `[f(a=1)]`, one call without brackets, or several, which could also be an example."""
     bracketed = text[at] == "["
     try:
         calls, end = read_call_list(text, at)
     except UnreadableValueError as error:
-        named = _FIRST_CALL.match(text, at)
-        if named is None:
-            return at
-        if offered.named(named["name"]) is None:
-            return len(text)
-        return CallBlock(end=len(text), format="pythonic", items=(unreadable_call(error, named["name"], at),))
+        return _unreadable_python(text, at, error, offered)
     if not calls or not only_closers_follow(text, end):
-        return end if bracketed else at
+        return TextUpTo(end if bracketed else at)
     if not any(offered.named(tool_of(call.name, offered)) for call in calls) and not _were_meant(calls, bracketed):
-        return at
+        return TextUpTo(at)
     items = python_items(calls, offered)
     if not bracketed and len(items) > 1:
         items = [with_low_confidence(item) for item in items]
     return CallBlock(end=len(text), format="pythonic", items=tuple(items))
+
+
+def _unreadable_python(text: str, at: int, error: UnreadableValueError, offered: OfferedTools) -> CallBlock | TextUpTo:
+    """Return the outcome for what cannot be read as Python: only `[NAME(` is more than prose."""
+    named = _FIRST_CALL.match(text, at)
+    if named is None:
+        return TextUpTo(at)
+    if offered.named(named["name"]) is None:
+        return TextUpTo(len(text))
+    return CallBlock(end=len(text), format="pythonic", items=(unreadable_call(error, named["name"], at),))
 
 
 def _were_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
@@ -283,7 +290,7 @@ def _read_fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[
     return python_items(calls, offered)
 
 
-def _read_printed_calls(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
+def _read_printed_calls(text: str, at: int) -> CallList | None:
     """Return calls that are each in their own `print()`, as Gemma writes them; None if there are none.
 
     Raises UnreadableValueError if a call cannot be read.
@@ -297,4 +304,4 @@ def _read_printed_calls(text: str, at: int) -> tuple[tuple[PythonicCall, ...], i
             return None
         calls.append(replace(call, start=opened.start("print"), end=closed.end()))
         end = closed.end()
-    return (tuple(calls), end) if calls else None
+    return CallList(tuple(calls), end) if calls else None
