@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from chatops.dialects.formats.arguments import ArgumentCollector, CutOffError, ValueEnd
 from chatops.dialects.formats.base import (
     NOT_HERE,
     TOO_EARLY,
@@ -31,7 +32,6 @@ from chatops.dialects.formats.base import (
     unreadable_call,
 )
 from chatops.dialects.formats.json_objects import CallBuilder, read_arguments
-from chatops.dialects.formats.tagged import ArgumentCollector
 from chatops.dialects.json_reader import read_whole
 from chatops.dialects.reading import Schema, UnreadableValueError
 from chatops.dialects.typed_values import as_type
@@ -66,6 +66,7 @@ _KEY_ATTRIBUTE = re.compile(r'\bkey="([^"]{1,256})"')
 _TYPE_ATTRIBUTE = re.compile(r'\btype="(\w{1,16})"')
 _ARGUMENT_MARK = re.compile(r"<\|(?P<side>open|close)\|>\s?(?:argument|json)\b[^<]{0,600}<\|sep\|>")
 _CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
+_KIMI = "kimi_k3"
 
 
 class ChannelPurpose(Enum):
@@ -161,68 +162,69 @@ def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
     tool = _TOOL_ATTRIBUTE.search(part.attributes)
     if tool is None:
         return NOT_HERE
-    written = _unescape(tool[1])
-    call = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
-    end = call.read(part.end)
-    if end is None:
-        return cut_off_block(text, written, start, format="kimi_k3")
-    return CallBlock(end=end, format="kimi_k3", items=(call.item(end),))
+    call = _PartCall(text, part.end, start, ArgumentCollector(_unescape(tool[1]), start, offered), offered)
+    try:
+        return call.read()
+    except CutOffError:
+        return cut_off_block(text, call.collector.written, start, format=_KIMI)
 
 
 @dataclass(slots=True)
 class _PartCall:
-    """A call in parts, of Kimi K3, while it is read."""
+    """Reader of a call in parts, of Kimi K3. `at` is the index of what is read next."""
 
-    _text: str
-    _start: int
-    _collector: ArgumentCollector
-    _offered: OfferedTools
+    text: str
+    at: int
+    start: int
+    """Index where the call begins."""
+    collector: ArgumentCollector
+    offered: OfferedTools
     _all_arguments: JsonValue = None
-    """All arguments, if they were written as one object."""
+    """All arguments, if they were written as one object, in a part `json`."""
 
-    def read(self, at: int) -> int | None:
-        """Read the arguments from `at` on; return the index after the call, None if it does not end."""
-        text = self._text
-        while True:
-            at = skip_space(text, at)
-            if end := _CALL_ENDS.match(text, at):
-                return end.end()
-            opened = _ARGUMENT.match(text, at)
-            if opened is None:
-                if at == len(text) or text.startswith("<|", at):
-                    return None
-                closing = _CALL_ENDS.search(text, at)
-                if closing is None:
-                    return None
-                self._collector.refuse(f"has text outside its arguments: {text[at : min(at + 40, closing.start())]!r}")
-                return closing.end()
-            found = self._value_end(opened.end())
-            if found is None:
-                return None
-            value_end, at = found
-            self._add_argument(opened, text[opened.end() : value_end])
+    def read(self) -> CallBlock:
+        """Read the arguments, and return the call with its closing mark. Raises CutOffError."""
+        while self._read_argument():
+            pass
+        end = _CALL_ENDS.match(self.text, self.at)
+        if end is None:
+            # Another mark, or the end of the text, is no text outside of arguments.
+            is_text = self.at < len(self.text) and not self.text.startswith("<|", self.at)
+            end = _CALL_ENDS.search(self.text, self.at) if is_text else None
+            if end is None:
+                raise CutOffError
+            self.collector.refuse_text(self.text[self.at : end.start()])
+        return CallBlock(end=end.end(), format=_KIMI, items=(self._item(end.end()),))
 
-    def item(self, end: int) -> FoundCall:
-        """Return the call, or its error."""
-        item = self._collector.item(end)
+    def _read_argument(self) -> bool:
+        """Read the argument that comes after white space. Return False if none does."""
+        self.at = skip_space(self.text, self.at)
+        opened = _ARGUMENT.match(self.text, self.at)
+        if opened is None:
+            return False
+        value = self._value_end(opened.end())
+        self.at = value.after
+        self._add_argument(opened, self.text[opened.end() : value.end])
+        return True
+
+    def _item(self, end: int) -> FoundCall:
+        """Return the call, which ends at `end`, or its error."""
+        item = self.collector.item(end)
         if self._all_arguments is None or isinstance(item, UnusableCall):
             return item
-        return CallBuilder(self._offered, self._start, end, item.repairs).call(item.name, self._all_arguments)
+        return CallBuilder(self.offered, self.start, end, item.repairs).call(item.name, self._all_arguments)
 
-    def _value_end(self, at: int) -> tuple[int, int] | None:
-        """Return the end of the value at `at`, and the index after its closing mark.
-
-        Marks are counted, because the value may quote arguments.
-        """
+    def _value_end(self, at: int) -> ValueEnd:
+        """Return the end of the value at `at`. Marks are counted, because the value may quote arguments."""
         depth = 0  # Quoted arguments that are open.
-        for mark in _ARGUMENT_MARK.finditer(self._text, at):
+        for mark in _ARGUMENT_MARK.finditer(self.text, at):
             if mark["side"] == "open":
                 depth += 1
             elif not depth:
-                return mark.start(), mark.end()
+                return ValueEnd.closed_by(mark)
             else:
                 depth -= 1
-        return None
+        raise CutOffError
 
     def _add_argument(self, opened: re.Match[str], raw: str) -> None:
         if opened["what"] == "json":
@@ -231,19 +233,19 @@ class _PartCall:
         kind = _TYPE_ATTRIBUTE.search(opened["more"])
         key = _KEY_ATTRIBUTE.search(opened["more"])
         if key is None:
-            self._collector.refuse("has an argument without a name")
+            self.collector.refuse("has an argument without a name")
             return
         is_text = kind is None or kind[1] == "string"
-        self._collector.put(_unescape(key[1]), lambda schema: _typed_value(raw, schema, is_text=is_text))
+        self.collector.put(_unescape(key[1]), lambda schema: _typed_value(raw, schema, is_text=is_text))
 
     def _add_all_arguments(self, raw: str) -> None:
         try:
             read = read_whole(raw)
         except UnreadableValueError as error:
-            self._collector.refuse(f"has arguments that could not be read: {error.message}")
+            self.collector.refuse(f"has arguments that could not be read: {error.message}")
             return
         self._all_arguments = read.value
-        self._collector.repairs += read.repairs
+        self.collector.repairs += read.repairs
 
 
 def _typed_value(raw: str, schema: Schema, *, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:

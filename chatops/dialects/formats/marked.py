@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from chatops.dialects.formats.argkey import read_argkey
 from chatops.dialects.formats.base import (
     MARKS,
     NAME,
@@ -40,7 +41,7 @@ from chatops.dialects.formats.gemma import read_gemma
 from chatops.dialects.formats.json_objects import NO_CALL, name_in, read_arguments, read_named, read_objects, skip_fence
 from chatops.dialects.formats.minimax import read_minimax
 from chatops.dialects.formats.pythonic import code_call, read_python, read_python_tag
-from chatops.dialects.formats.tagged import read_argkey, read_tagged
+from chatops.dialects.formats.tagged import read_tagged
 from chatops.dialects.reading import DiagnosticKind, UnreadableValueError
 
 _INNER_TAG_OPENS = re.compile(
