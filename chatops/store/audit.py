@@ -204,11 +204,14 @@ def _describe_step(rows: Connection, step: TurnStep, *, via: str) -> Iterator[di
 def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
     grants, facts = verdict.grants, verdict.facts
     proposed_under, in_force = grants[0], grants[-1]
-    target = next((model for grant in grants for model in grant.models if model.name == verdict.model), None)
+    models = (model for grant in grants for model in grant.models)
+    target = next((model for model in models if model.name == verdict.model), None)
+    layers = (layer for grant in grants for layer in grant.layers)
     arguments = facts.arguments if facts is not None else verdict.call.arguments
     kept: dict[str, Any] = {}
     if facts is not None:
-        kept = {name: value for name in _FACTS if (value := getattr(facts, name))}
+        values = {name: getattr(facts, name) for name in _FACTS}
+        kept = {name: value for name, value in values.items() if value}
         spec = proposed_under.tool(verdict.call.name)
         hidden = (*spec.capabilities.in_diff, spec.capabilities.code) if spec is not None else ()
         kept["arguments"] = _hide_values(arguments, hidden) if len(arguments) <= LONGEST_ARGUMENTS else None
@@ -227,7 +230,7 @@ def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         "engine": target.engine if target is not None else "",
         "endpoint": target.endpoint if target is not None else "",
         "registries": in_force.registries,
-        "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
+        "layers": tuple(dict.fromkeys(layer for layer in layers if not layer.of_registry)),
         "read": verdict.workspace_read,
         "by": this_user(via),
         "sha256": _stored_digest(arguments),
@@ -240,12 +243,14 @@ def _hide_values(arguments: str, hidden: Sequence[str]) -> object:
     values = json_or_text(arguments)
     if not isinstance(values, Mapping):
         return None
-    return {
-        name: {"sha256": sha256(value if isinstance(value, str) else canonical(value))}
-        if name in hidden or looks_secret(name)
-        else value
-        for name, value in values.items()
-    }
+    shown: dict[str, object] = {}
+    for name, value in values.items():
+        if name in hidden or looks_secret(name):
+            text = value if isinstance(value, str) else canonical(value)
+            shown[name] = {"sha256": sha256(text)}
+        else:
+            shown[name] = value
+    return shown
 
 
 class AuditLog(StorePart):

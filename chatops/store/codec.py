@@ -314,9 +314,10 @@ def fingerprint(step: TurnStep, *, state: str, messages: Sequence[str]) -> str:
     """
     digest = hashlib.sha256(_utf8(state))
     runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
-    verdicts = [
-        {**_field_values(row), "grants": [_encode_grant(grant)[0] for grant in row.grants]} for row in step.verdicts
-    ]
+    verdicts = []
+    for row in step.verdicts:
+        grants = [_encode_grant(grant)[0] for grant in row.grants]
+        verdicts.append({**_field_values(row), "grants": grants})
     records = _to_json([runs, step.results, verdicts, step.decisions, step.rules, step.takes_queued])
     digest.update(_utf8(f"\x00{records}\x00"))
     for number, message in enumerate(messages):

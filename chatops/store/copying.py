@@ -164,10 +164,10 @@ def _copy_session(
 ) -> None:
     """Copy a session, or the log of one that was deleted, for `role`, with its `settings`."""
     as_read = _without_approvals(_read_session(source, id_))
-    wanted = {
-        table: [tuple(without_keys(value) if isinstance(value, str) else value for value in row) for row in rows]
-        for table, rows in as_read.items()
-    }
+    wanted: Rows = {table: [] for table in as_read}
+    for table, rows in as_read.items():
+        for row in rows:
+            wanted[table].append(tuple(without_keys(value) if isinstance(value, str) else value for value in row))
     with target.read():
         there = _read_session(target, id_)
     is_new = not (there["sessions"] or there["audit"] or there["decisions"])
@@ -205,7 +205,8 @@ def _write_session(
     # An unfinished run of a workflow resumes its last turn, whether it is active or not.
     may_resume = ("active_turn", "last_turn") if rows_by_table["runs"] else ("active_turn",)
     places = [columns("sessions").index(name) for name in may_resume]
-    turns = {text(row[place]) for row in rows_by_table["sessions"] for place in places if row[place] is not None}
+    stored = {row[place] for row in rows_by_table["sessions"] for place in places}
+    turns = {text(turn) for turn in stored if turn is not None}
     for key, value in (*settings, *((copied_key(TurnId(turn)), "1") for turn in sorted(turns))):
         target.put_setting(key, value, role=role)
     target.run("UPDATE sessions SET principal = ? WHERE id = ?", role, id_)
@@ -245,7 +246,7 @@ def columns(table: str) -> list[str]:
 
 def digest(rows: Rows) -> str:
     """Return the digest of the rows of a session, whatever order each table has them in."""
-    ordered = [(table, sorted(json.dumps(row) for row in found)) for table, found in sorted(rows.items())]
+    ordered = [(table, sorted(map(json.dumps, found))) for table, found in sorted(rows.items())]
     return hashlib.sha256(json.dumps(ordered).encode()).hexdigest()
 
 
@@ -293,5 +294,6 @@ def _copy_files(
         report.lost += [f"{file[:12]} of session {session_id}: {problem}"] if problem else []
     named = {name for row in texts for value in row for name in pasted_names(str(value))}
     for name in named:
-        if (image := here.pasted(name)) is not None and there.pasted(name) is None:
+        image = here.pasted(name)
+        if image is not None and there.pasted(name) is None:
             report.files += not there.keep_pasted(image).problem

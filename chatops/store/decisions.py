@@ -202,7 +202,8 @@ class DecisionQueue(StorePart):
                 "SELECT turn_id FROM pending WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
             )
             first = rows.one("SELECT digest FROM posted WHERE call_id = ?", decided.call_id)
-            if waiting is None or (first is not None and first[0] == decided.digest):
+            is_posted = first is not None and first[0] == decided.digest
+            if waiting is None or is_posted:
                 return False
             rows.run("DELETE FROM posted WHERE call_id = ?", decided.call_id)
             rows.insert(
@@ -266,7 +267,8 @@ def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
 
 
 def _numbers_in(call_id: CallId) -> tuple[int, ...]:
-    return tuple(int(part) for part in call_id.split(".")[1:] if part.isdecimal())
+    _, *parts = call_id.split(".")
+    return tuple(int(part) for part in parts if part.isdecimal())
 
 
 def _decode_posted(row: SqlRow) -> DecideCall:

@@ -287,8 +287,11 @@ def _current_branch(chat: _Object) -> list[_Object]:
     branch: list[_Object] = []
     if isinstance(tree, dict):
         seen: set[str] = set()
-        while isinstance(at, str) and at not in seen and isinstance(entry := tree.get(at), dict):
+        while isinstance(at, str) and at not in seen:
             seen.add(at)
+            entry = tree.get(at)
+            if not isinstance(entry, dict):
+                break
             branch.append(entry)
             at = entry.get("parentId")
     flat = chat.get("messages")
@@ -317,10 +320,14 @@ def _with_reasoning(message: Message) -> Message:
 def _without_reasoning(text: str) -> tuple[str, list[str]]:
     """Return a text without its reasoning, and that reasoning. A regex would need time in the cube of the length."""
     rest, found, at = "", list[str](), 0
-    while (begin := text.find(_REASONING, at)) >= 0 and (end := text.find(_REASONING_END, begin)) >= 0:
-        inside = text[begin + len(_REASONING) : end].partition(">")[2].lstrip()
+    while (begin := text.find(_REASONING, at)) >= 0:
+        end = text.find(_REASONING_END, begin)
+        if end < 0:
+            break
+        _, _, inside = text[begin + len(_REASONING) : end].partition(">")
+        inside = inside.lstrip()
         if inside.startswith("<summary>") and "</summary>" in inside:
-            inside = inside.partition("</summary>")[2]
+            _, _, inside = inside.partition("</summary>")
         found.append(inside)
         rest += text[at:begin]
         at = end + len(_REASONING_END)
@@ -338,12 +345,12 @@ def _with_new_ids(messages: Sequence[Message], prefix: str) -> Iterator[Message]
 
     Ids are as those of turns, each of which begins with a message of the user.
     """
-    asked = {
-        id(result): (place, index)
-        for place, row in results_of(messages).items()
-        for index, result in enumerate(row, 1)
-        if result is not None
-    }
+    # By identity, because equal results may answer different calls.
+    asked: dict[int, CallId] = {}
+    for place, row in results_of(messages).items():
+        for index, result in enumerate(row, 1):
+            if result is not None:
+                asked[id(result)] = _call_id(prefix, place, index)
     turn, numbers = 0, count(1)
     for place, message in enumerate(messages):
         turn += isinstance(message, UserMessage)
@@ -353,7 +360,7 @@ def _with_new_ids(messages: Sequence[Message], prefix: str) -> Iterator[Message]
                 own = tuple(replace(call, id=_call_id(prefix, place, index)) for index, call in enumerate(calls, 1))
                 yield replace(message, id=new, calls=own)
             case ToolMessage() if id(message) in asked:
-                yield replace(message, id=new, call_id=_call_id(prefix, *asked[id(message)]))
+                yield replace(message, id=new, call_id=asked[id(message)])
             case ToolMessage():
                 pass  # It answers no call.
             case _:

@@ -138,7 +138,10 @@ def new_token() -> str:
 def must_not_be_taken(rows: Connection, session_id: SessionId, token: str) -> None:
     """Raise ConflictError if there is a lease other than that of `token`: what its owner would store is void."""
     lease = stored(rows, session_id)
-    if lease is not None and not (token and lease.token == token):
+    if lease is None:
+        return
+    is_own = bool(token) and lease.token == token
+    if not is_own:
         by = lease.holder
         raise ConflictError(
             f"Session {session_id} was taken over by another chatops (host {by.host}, pid {by.pid}).",

@@ -78,7 +78,8 @@ def open_file(path: Path) -> OpenedFile:
         identity = file_identity(path)
         raw, notices = _open_checked(path, identity)
         names = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
-        inodes = tuple((name, inode) for name in names if (inode := inode_of(name)) is not None)
+        found = ((name, inode_of(name)) for name in names)
+        inodes = tuple((name, inode) for name, inode in found if inode is not None)
         return OpenedFile(raw=raw, inodes=inodes, identity=identity, notices=notices)
 
 

@@ -200,7 +200,8 @@ class Postgres(Connection):
     def setting_key(self, key: str, role: str = "") -> str:
         """Return the key under which a setting is stored: one of this role, unless it belongs to a session."""
         role = role or self.role
-        return key if key.partition(":")[0] in members.SESSION_SETTINGS else f"@{len(role)}:{role}:{key}"
+        kind, _, _ = key.partition(":")
+        return key if kind in members.SESSION_SETTINGS else f"@{len(role)}:{role}:{key}"
 
     @property
     def role(self) -> str:
@@ -230,7 +231,9 @@ class Postgres(Connection):
         principal, by_worker = found or (self.role, False)
         own = principal == self.role and not by_worker
         may = own or (self.is_owner and (by_worker or not to_drive))
-        return "" if may else f"{principal}{', and workers drive it' if by_worker else ''}"
+        if may:
+            return ""
+        return f"{principal}, and workers drive it" if by_worker else f"{principal}"
 
     def describe(self) -> str:
         """Return where the database is, and what is in it, in one line. Raises StoreError."""
@@ -300,7 +303,10 @@ class Postgres(Connection):
             try:
                 self._link = Link.to(self._parameters)
             except psycopg.OperationalError as error:
-                if not lacks_password(error) or not (password := self._keyring(self.place)):
+                if not lacks_password(error):
+                    raise
+                password = self._keyring(self.place)
+                if not password:
                     raise
                 add_known_keys(password)
                 self._parameters = {**self._parameters, "password": password}
@@ -377,7 +383,8 @@ class Postgres(Connection):
 
     def _store_error(self, error: psycopg.Error) -> StoreError:
         """Return `error` as a StoreError, NotSavedError if it may pass."""
-        message = (error.diag.message_primary or str(error).partition("\n")[0]).rstrip(".")
+        first_line, _, _ = str(error).partition("\n")
+        message = (error.diag.message_primary or first_line).rstrip(".")
         match error:
             case errors.DiskFull():
                 why, advice = DISK_FULL, "Free some space where the database is."
@@ -451,6 +458,7 @@ def _for_psycopg(sql: str, nulls: tuple[bool, ...]) -> tuple[str, tuple[int, ...
 
 def _time_zones() -> tuple[str, str]:
     """Return the time zone of this process, in which days are counted: by name, and by its offset now."""
-    named = os.environ.get("TZ", "").removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
+    _, _, zone = os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")
+    named = os.environ.get("TZ", "").removeprefix(":") or zone
     west = -time.localtime().tm_gmtoff
     return named, f"<local>{'-' if west < 0 else '+'}{abs(west) // 3600:02}:{abs(west) % 3600 // 60:02}"

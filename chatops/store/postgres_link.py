@@ -205,8 +205,10 @@ def _is_local(given: Mapping[str, Any]) -> bool:
     """Return True if the connection stays on this machine, whatever the environment says."""
     if given.get("service") or os.environ.get("PGSERVICE"):
         return False
-    hosts = given.get("hostaddr") or os.environ.get("PGHOSTADDR") or given.get("host") or os.environ.get("PGHOST") or ""
-    return all(map(_is_local_host, str(hosts).split(",")))
+    # An address goes before a name, wherever each of them comes from.
+    addresses = given.get("hostaddr") or os.environ.get("PGHOSTADDR")
+    hosts = given.get("host") or os.environ.get("PGHOST", "")
+    return all(map(_is_local_host, str(addresses or hosts).split(",")))
 
 
 def _is_local_host(host: str) -> bool:

@@ -86,7 +86,9 @@ def _read_boot_id() -> str:
 def _read_stat(pid: int) -> tuple[str, str]:
     """Return state letter and start time in clock ticks since the boot; both empty if they cannot be read."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "", ""
+    _, _, after_command = stat.rpartition(")")
+    fields = after_command.split()
     return (fields[_STATE], fields[_START_TIME]) if len(fields) > _START_TIME else ("", "")

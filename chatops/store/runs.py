@@ -134,7 +134,8 @@ def _is_repeated(rows: Connection, step: WorkflowStep, *, body: str, writer: str
         following = integer(last_seq) + 1
         if last_seq == state.seq:
             # If another process stored the step, that one performs the effects.
-            if stored_body == body and (stored_writer == writer or not step.effects):
+            may_repeat = stored_writer == writer or not step.effects
+            if stored_body == body and may_repeat:
                 return True
             raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD_RUN)
     if state.seq != following:

@@ -257,9 +257,11 @@ def schema_faults(raw: sqlite3.Connection) -> list[str]:
     Raises sqlite3.Error.
     """
     rows = raw.execute(_COLUMNS).fetchall()
-    # A file without tables is new, and `migrate` makes them. One of a later version is refused elsewhere.
-    if not rows or (version := int(rows[0][0])) > SCHEMA_VERSION:
-        return []
+    if not rows:
+        return []  # A file without tables is new, and `migrate` makes them.
+    version = int(rows[0][0])
+    if version > SCHEMA_VERSION:
+        return []  # It is refused elsewhere.
     found = {(str(table), str(column)) for _, table, column in rows}
     wanted = columns_of(version)
     missing = [f"{_column_name(column, found)} is missing" for column in sorted(wanted - found)]

@@ -63,7 +63,8 @@ def _pattern_of(wanted: str) -> str:
 
 
 def _escape_letter(char: str) -> str:
-    if not char.isprintable() or char in '"\\' or (not char.isascii() and char.lower() != char.upper()):
+    has_other_case = not char.isascii() and char.lower() != char.upper()
+    if not char.isprintable() or char in '"\\' or has_other_case:
         return "%"
     return f"!{char}" if char in "!%_" else char
 

@@ -105,7 +105,8 @@ class SessionFiles:
     def digests(self, session_id: SessionId) -> set[str]:
         """Return the digests of the files of a session."""
         folder = self._folder / _name_folder(session_id)
-        return {file.name.partition(".")[0] for file in folder.iterdir()} if folder.is_dir() else set()
+        names = (file.name.partition(".") for file in folder.iterdir()) if folder.is_dir() else ()
+        return {digest for digest, _, _ in names}
 
     def count_strays(self, sessions: Sequence[SessionId]) -> int:
         """Return the number of files that belong to none of these sessions."""

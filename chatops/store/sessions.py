@@ -77,7 +77,7 @@ def turn_after(session_id: SessionId, last: TurnId | None) -> TurnId:
 
 def turn_number(turn_id: str) -> int:
     """Return the number of a turn within its session; 0 if there is none."""
-    number = turn_id.rpartition(".")[2]
+    _, _, number = turn_id.rpartition(".")
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
 
@@ -302,7 +302,8 @@ def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said:
     that a list shows something of both. If the source is a copy too (`is_copy`), what its title has added is left out.
     """
     if is_copy:
-        source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
+        source, _, _ = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)
+        source = source.removeprefix(_JOIN)
     if len(source) > _SOURCE_TITLE and source == title_from(said):
         source = _cut_between_words(source, _SOURCE_TITLE)
     left = title_from(left_out)
@@ -348,7 +349,8 @@ def _without_greeting(line: str) -> str:
         found = before.match(rest)
         rest = rest[found.end() :] if found is not None else rest
     # A first word such as `main.py` stays as it is.
-    begins_with_word = rest[:1].islower() and rest.partition(" ")[0].isalpha()
+    first_word, _, _ = rest.partition(" ")
+    begins_with_word = rest[:1].islower() and first_word.isalpha()
     return rest[:1].upper() + rest[1:] if rest != line and begins_with_word else rest
 
 

@@ -299,7 +299,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         for key in ("revoked", "sandbox"):
             found = [self._rows.one("SELECT value FROM settings WHERE key = ?", f"{key}:{of}") for of in sources]
             # Each setting has one change a line. The same one may be in both.
-            lines = dict.fromkeys(line for row in found if row for line in text(row[0]).split("\n"))
+            values = [text(row[0]) for row in found if row]
+            lines = dict.fromkeys(line for value in values for line in value.split("\n"))
             kept = "\n".join(line for line in lines if line and not _WIDENING_CHANGE.fullmatch(line))
             if kept:
                 self._rows.upsert("settings", "key", key=f"{key}:{copy}", value=kept)

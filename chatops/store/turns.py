@@ -316,7 +316,8 @@ def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, st
 def _prune(rows: Connection, turn_id: str | None) -> None:
     """Keep only the result and the usage of a turn if it is a finished one of a chat. None: there is no turn."""
     row = rows.one("SELECT state FROM turns WHERE turn_id = ? AND phase = 'finished'", turn_id)
-    if row is not None and (result := codec.prune(row[0])):
+    result = codec.prune(row[0]) if row is not None else ""
+    if result:
         rows.run("UPDATE turns SET state = ? WHERE turn_id = ?", result, turn_id)
 
 
@@ -395,9 +396,12 @@ def _close_attempt(rows: Connection, closing: AttemptResult, *, now: float) -> N
 
 def _decode_journal_row(row: SqlRow) -> JournalRow:
     call_id, attempt, tool, arguments, digest, boot, pid, pid_started, started, ended_as, result, ended, machine = row
-    outcome = text_or_none(ended_as)
-    # A later version may have stored an outcome that this one does not know.
-    known = outcome in {member.value for member in Outcome}
+    outcome: Outcome | None = None
+    if ended_as is not None:
+        # A later version may have stored an outcome that this one does not know.
+        stored = text(ended_as)
+        known = stored in {member.value for member in Outcome}
+        outcome = Outcome(stored) if known else Outcome.UNKNOWN
     return JournalRow(
         call_id=CallId(text(call_id)),
         attempt=integer(attempt),
@@ -408,7 +412,7 @@ def _decode_journal_row(row: SqlRow) -> JournalRow:
         pid=integer(pid),
         pid_started=text(pid_started),
         started_at=real(started),
-        outcome=None if outcome is None else Outcome(outcome) if known else Outcome.UNKNOWN,
+        outcome=outcome,
         result=text(result),
         finished_at=real_or_none(ended),
         machine=text(machine),

@@ -109,7 +109,7 @@ def _open_locked(path: Path) -> Iterator[int]:
 def _last_texts(handle: int, workspace: str) -> tuple[str, ...] | None:
     """Return the texts of the last complete line, none if there is no such line; None if it is of another workspace."""
     with os.fdopen(os.dup(handle), "rb") as file:
-        lines = file.read(_MAX_BYTES).split(b"\n")[:-1]
+        *lines, _ = file.read(_MAX_BYTES).split(b"\n")
     for line in reversed(lines):
         try:
             stored = json.loads(line)
