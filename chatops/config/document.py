@@ -99,7 +99,10 @@ def dotted_path(path: Path) -> str:
     """Return a path in its usual notation: ``roles.coder.rules[0].verdict``."""
     out = ""
     for part in path:
-        out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
+        if isinstance(part, int):
+            out += f"[{part}]"
+        else:
+            out += f".{part}" if out else part
     return out
 
 

@@ -46,7 +46,8 @@ def inode_of(path: Path) -> tuple[int, int] | None:
 
 def path_of(identity: str) -> str:
     """Return the path in what `folder_identity` returned."""
-    return identity.split(":", 2)[-1]
+    *_, path = identity.split(":", 2)
+    return path
 
 
 def _creation_time_ns(path: str, status: os.stat_result) -> int:

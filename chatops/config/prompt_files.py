@@ -104,7 +104,8 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
             warnings.append(f"{shown}: {error}.")
             continue
         skills.append(skill)
-        if skill.use is not None and (asks := ", ".join(skill.use.asks)):
+        asks = ", ".join(skill.use.asks) if skill.use is not None else ""
+        if asks:
             warnings.append(f"{shown}: patterns in allowed-tools are not applied, {asks} asks instead.")
     return Skills(found=tuple(skills), warnings=tuple(warnings))
 
