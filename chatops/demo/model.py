@@ -88,7 +88,7 @@ def read_turn(body: Mapping[str, object]) -> Turn:
 def _typed_part(content: str) -> str:
     """Return a message without the paragraphs that the program has put before it; empty if it is the program's."""
     while content.startswith(OURS):
-        content = content.partition("\n\n")[2]
+        _, _, content = content.partition("\n\n")
     return content
 
 
@@ -141,7 +141,10 @@ def summarise(body: Mapping[str, object]) -> str:
 
 def _without_edit_note(content: str) -> str:
     """Return a result without its first line, which holds JSON, if that says that the user changed the arguments."""
-    return content.partition("\n")[2] if content.startswith(_EDITED) else content
+    if not content.startswith(_EDITED):
+        return content
+    _, _, result = content.partition("\n")
+    return result
 
 
 def _lines(content: str) -> list[str]:

@@ -88,7 +88,8 @@ def plan(message: str) -> list[list[Action]]:
     """Return the rounds of calls for `message`; empty if it has no command that the demo knows."""
     rounds: list[list[Action]] = []
     for waits, segment in _segments(message[:_MAX_MESSAGE]):
-        actions = [action for command in _per_file(segment) if (action := _parse_command(command)) is not None]
+        parsed = [_parse_command(command) for command in _per_file(segment)]
+        actions = [action for action in parsed if action is not None]
         if (waits and actions) or not rounds:
             rounds.append([])
         rounds[-1] += actions

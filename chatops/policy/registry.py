@@ -404,7 +404,7 @@ _NO_CREDENTIAL_HEADERS = frozenset(
 def _read_credentials(given: Mapping[str, CredentialSection]) -> tuple[Credential, ...]:
     for name, section in given.items():
         problem = "it has a wildcard" if "*" in name else host_problem(name)
-        header = section.header.partition(":")[0]
+        header, _, _ = section.header.partition(":")
         if header.lower() in _NO_CREDENTIAL_HEADERS:
             problem = f"its header is {header}"
         if problem:

@@ -197,7 +197,11 @@ def check_unknown_outcome(pending: "PendingCall", *, done: bool, again: bool) ->
 
     Also raised if either is declared of a call that was not started.
     """
-    option = "--done" if done else "--again" if again else ""
+    option = ""
+    if done:
+        option = "--done"
+    elif again:
+        option = "--again"
     call = pending.call.id
     if pending.outcome_unknown and not option:
         raise ChatopsError(
