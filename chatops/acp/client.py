@@ -8,7 +8,7 @@ from chatops.domain.decisions import Answer
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 Reply = Literal["allow", "reject", "reason"]
-"""What an editor offers for a call; ``reason`` rejects it with one."""
+"""An answer that an editor offers for a call; ``reason`` rejects the call and gives a reason."""
 
 
 @frozen_dataclass

@@ -1,4 +1,4 @@
-"""What an editor shows of a session: events, each once, and role, model and steps whenever they have changed."""
+"""Show a session in an editor: send each event once, and role, model and steps whenever they have changed."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What an editor is sent over the Agent Client Protocol, and what it answers."""
+"""Requests and notifications to an editor over the Agent Client Protocol, and its answers."""
 
 import logging
 import secrets

@@ -1,4 +1,4 @@
-"""What waits in a session, asked in the editor if that is safe.
+"""Ask in the editor about the calls that wait in a session, if that is safe.
 
 Whenever something has changed, `Questions.update` compares what waits with what was asked. A new question gets a card
 with all its facts. The editor is asked about it only if `offer.offer_line` finds a line for it, and then a task of its

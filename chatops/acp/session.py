@@ -50,7 +50,7 @@ class _Prompt(Enum):
 
 @frozen_dataclass
 class PromptEnd:
-    """How the turn of a prompt ended, and the usage of the session. A cancelled prompt may leave its turn waiting."""
+    """End of the turn of a prompt, and the usage of the session. A cancelled prompt may leave its turn waiting."""
 
     status: TurnStatus
     usage: Usage | None = None

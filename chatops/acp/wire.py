@@ -70,7 +70,7 @@ def _answer_errors(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T
 
 
 class _Opened(NamedTuple):
-    """What an editor is answered about a session that it has opened."""
+    """Answer to an editor that has opened a session."""
 
     session_id: SessionId
     settings: dict[str, Any]

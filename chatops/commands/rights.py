@@ -48,7 +48,7 @@ class _JudgedTool:
     spec: ToolSpec
     verdict: Verdict
     denial: str = ""
-    """Which layer denies it, in words; empty if none does."""
+    """The layer that denies it, in words; empty if none does."""
 
     @property
     def json(self) -> dict[str, JsonValue]:

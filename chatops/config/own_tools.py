@@ -31,7 +31,7 @@ class OwnToolsTrust(WorkspaceTrust):
         self._tools = tools
         super().__init__(tools, folder=folder)
         self._reasons: tuple[TrustQuestion, Mapping[str, str]] | None = None
-        """What `not_loaded` returned last, and for which question."""
+        """The last question to `not_loaded` and its answer; None before the first."""
 
     def notices(self) -> tuple[str, ...]:
         """Return which files wait for an answer or cannot be used, and how to see them, in one line; empty if none."""

@@ -138,7 +138,7 @@ def sync_file_system(path: Path) -> None:
 
 
 class Content(NamedTuple):
-    """What identifies the content of a file: its SHA-256, and its size in bytes."""
+    """Identity of the content of a file: its SHA-256, and its size in bytes."""
 
     sha: str
     size: int

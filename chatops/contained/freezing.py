@@ -201,7 +201,7 @@ def _keep_bases(entries: Sequence[Entry], manifest: Manifest, folder: TurnFolder
 
 @dataclass(slots=True, kw_only=True)
 class _Comparison:
-    """What a copy differs in from its manifest. Call the methods in their order: each goes on with what was found.
+    """Differences between a copy and its manifest. Call the methods in their order: each goes on with what was found.
 
     Changes in a path that git ignores, or in a new folder of packages, are only counted, by the outermost such path:
     `counted_by`, which is empty for all others.

@@ -42,7 +42,7 @@ from chatops.dialects.unknown_tags import Enclosure, OpenTags
 
 
 class Progress(Enum):
-    """What a mode has done."""
+    """Result of one step of a mode."""
 
     ADVANCED = auto()
     PAUSED = auto()

@@ -1,4 +1,4 @@
-"""How signals stop the work of a command."""
+"""Stop the work of a command on SIGINT and SIGTERM."""
 
 import asyncio
 import signal

@@ -104,7 +104,7 @@ class ServerStatus:
 
 @frozen_dataclass
 class _End:
-    """How an attempt to connect ended, or the connection that it made."""
+    """End of a connection, or of an attempt to connect."""
 
     reason: str
     state: ServerState = ServerState.FAILED

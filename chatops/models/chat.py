@@ -61,7 +61,7 @@ BYTES_PER_TOKEN = 4
 
 
 class _ServerMemory(Enum):
-    """What is known of the memory of a server that loads a model when it is first asked."""
+    """State of a model in the memory of a server that loads it on the first request."""
 
     NOT_ASKED = auto()
     WITHOUT_MODEL = auto()

@@ -1,4 +1,4 @@
-"""What there is to know of a pending call before the decision, as labelled facts, each with its weight."""
+"""Facts about a pending call that the user needs before the decision, each with a label and a weight."""
 
 import json
 import posixpath

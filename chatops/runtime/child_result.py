@@ -18,7 +18,7 @@ _MAX_ANSWER_CHARS = 16_000
 
 @frozen_dataclass
 class _End:
-    """How a child turn ended."""
+    """End of a child turn."""
 
     status: TurnStatus
     answer: str

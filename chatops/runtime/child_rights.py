@@ -1,4 +1,4 @@
-"""What a role may do that is delegated to, compared with the rights of the turn that delegates."""
+"""Rights of a role that is delegated to, compared with those of the turn that delegates."""
 
 from dataclasses import replace
 from functools import partial
@@ -29,11 +29,11 @@ class ChildGrant(NamedTuple):
 
     grant: Grant
     adds: tuple[str, ...]
-    """What it has that the caller lacks, in words."""
+    """Rights that the caller lacks, in words."""
 
     @property
     def digest(self) -> str:
-        """What an approval of the call is bound to."""
+        """Digest that an approval of the call is bound to."""
         return grant_digest(self.grant, self.adds)
 
 

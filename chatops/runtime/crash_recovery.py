@@ -34,7 +34,7 @@ class _Left(NamedTuple):
 
     processes: Processes
     number: int = 0
-    """How many of them `processes` is true of."""
+    """Number of attempts that `processes` is true of."""
 
 
 class CrashRecovery:

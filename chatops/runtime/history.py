@@ -1,4 +1,4 @@
-"""What was before the current turn of a session: its messages, and what was spent."""
+"""Messages and spending of a session before its current turn."""
 
 from collections.abc import Sequence
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class PartialReply(NamedTuple):
-    """What has streamed of a reply."""
+    """Part of a reply that has streamed."""
 
     text: str = ""
     reasoning: str = ""

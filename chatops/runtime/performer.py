@@ -88,7 +88,7 @@ MAX_QUESTIONS = 20
 
 
 class _Blocker(Enum):
-    """What happened in another process since the intent of a call was stored, and keeps its tool from starting."""
+    """Change by another process, since the intent of a call was stored, that keeps its tool from starting."""
 
     NARROWED = auto()
     """The user has taken away rights there."""

@@ -187,7 +187,7 @@ def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSet
 
 
 class ByUser(NamedTuple):
-    """What the user has taken from a session, whatever its role."""
+    """Rights that the user has taken from a session, whatever its role."""
 
     revoked: tuple[str, ...]
     """Tools."""

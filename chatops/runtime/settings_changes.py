@@ -1,4 +1,4 @@
-"""What changes the settings and rights of a session: its user, the user of the session that it works for, the registry.
+"""Change the settings and rights of a session when its user, its caller's user or the registry does.
 
 A change applies to the current turn from its next model call on. Rights that it takes away are gone at once.
 """

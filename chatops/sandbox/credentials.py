@@ -64,7 +64,7 @@ class CallCredential:
     credential: Credential
     value: str = field(repr=False)
     placeholder: str
-    """What the command has in place of the value, and sends."""
+    """Text that the command has, and sends, in place of the value."""
 
     def https_target(self, target: Target) -> Target | None:
         """Return where a request to `target` goes; None if it is not one to the rewritten address."""

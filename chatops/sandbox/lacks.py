@@ -59,7 +59,7 @@ _EXIT_NOT_FOUND = 127
 
 
 class Cause(NamedTuple):
-    """What in the sandbox made a command fail."""
+    """Restriction of the sandbox that made a command fail."""
 
     text: str
     """As a clause; empty if nothing is known."""

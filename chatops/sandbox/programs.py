@@ -281,7 +281,7 @@ def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
 
 @frozen_dataclass
 class _Installation:
-    """What a program of PATH needs; nothing if its installation is not recognised."""
+    """Folders and variables that a program of PATH needs; none if its installation is not recognised."""
 
     shown: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)

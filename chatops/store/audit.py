@@ -333,7 +333,7 @@ def _parse_anchor(content: str, number: int) -> Anchor:
 
 
 class Verified(NamedTuple):
-    """What is known of the chains."""
+    """Result of verifying the chains."""
 
     faults: list[str]
     proven: dict[str, int]

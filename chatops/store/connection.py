@@ -48,9 +48,9 @@ class ClockLook(NamedTuple):
     """A look at the clock of a database, in seconds."""
 
     took: float
-    """How long the answer took."""
+    """Seconds until the answer."""
     ahead: float
-    """How far that clock is ahead of this machine's."""
+    """Seconds that the clock of the database is ahead of this machine's."""
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""How fast editors have answered questions about calls, so that one that answers by itself is found out."""
+"""Times in which editors have answered questions about calls, by which one that answers by itself is found."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _MAX_EDITORS = 20
 
 
 class EditorAnswers(NamedTuple):
-    """How an editor has answered."""
+    """Times in which an editor has answered."""
 
     times_s: Sequence[float]
     """Seconds of the last answers that counted."""

@@ -261,7 +261,7 @@ def _check_files(files: SessionFiles, sessions: Sequence[SessionId], named: Mapp
 
 
 class _Bodies(NamedTuple):
-    """What is known of rows once all of them were decoded."""
+    """Result of decoding all rows."""
 
     damaged: list[Finding]
     """About rows whose contents are damaged although the pages are sound."""

@@ -215,7 +215,7 @@ def workspace_name(name: str) -> str:
 
 
 class Mismatch(NamedTuple):
-    """Where turns and hints do not fit together. A turn without a hint is not driven."""
+    """Turns and hints that do not fit together. A turn without a hint is not driven."""
 
     turns: int
     """Turns that can go on and have no hint."""

@@ -148,7 +148,7 @@ def _copy_table(
 
 
 class _End(Enum):
-    """How the copying of rows in one direction ended."""
+    """Reason why the copying of rows in one direction ended."""
 
     WHOLE = auto()
     LACKING = auto()

@@ -190,7 +190,7 @@ class _Checkpoint:
 
 @frozen_dataclass
 class _Encoded:
-    """What a step stores, as texts."""
+    """The values that a step stores, as texts."""
 
     checkpoint: _Checkpoint
     grants: Mapping[str, str]

@@ -66,7 +66,7 @@ class Hit(TypedDict):
 
     path: str
     place: str
-    """Where it is in the document."""
+    """Its place in the document."""
     text: str
 
 

@@ -52,11 +52,11 @@ class Passage:
 
 @frozen_dataclass
 class Content:
-    """What was read of a document."""
+    """Passages read from a document."""
 
     passages: tuple[Passage, ...] = ()
     problem: str = ""
-    """What was left out, or why nothing could be read, as a clause; empty: all was read."""
+    """Parts that were left out, or the reason why nothing could be read, as a clause; empty: all was read."""
 
 
 def read_document(file: BinaryIO, *, ending: str) -> Content:

@@ -106,7 +106,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self.moves = not reduced_motion and self._traits.colours and charset.startswith("utf")
         """True if the activity sign may be animated, and notices go by themselves."""
         self.conditions: dict[str, Callable[[], bool]] = {}
-        """What notices state, as functions that return False once it has ended; by the texts of the notices."""
+        """Conditions that notices state, by the texts of the notices: each returns False once it has ended."""
         self._errors = ErrorReporter(clock=clock, show=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
@@ -115,7 +115,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._opener = opener
         self._clock = clock
         self._interrupted_at: float | None = None
-        """When ctrl+c was pressed last; None if not yet, or if quitting is not what the next one does."""
+        """Time of the last ctrl+c; None if there was none, or if the next one does not quit."""
         self._warned_at = -math.inf
         """When the user was last told what becomes of a running turn on quitting."""
         self.key_order = KeyOrder(self, held=chooses)

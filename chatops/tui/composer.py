@@ -149,7 +149,7 @@ class History:
     _recalled: int | None = None
     """Index of the text that Up has recalled; None if none is."""
     _unsent: str = ""
-    """What was typed before Up recalled a text. Down comes back to it."""
+    """Text typed before Up recalled another. Down comes back to it."""
 
     @property
     def is_recalled(self) -> bool:

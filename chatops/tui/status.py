@@ -129,7 +129,7 @@ class TranscriptHint(ErrorBoundary, Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id)
         self._unseen = ""
-        """What is below the view: counts of what the user has not seen, or that there is more; empty: nothing."""
+        """Text about what is below the view: counts of unseen messages, or that there is more; empty: nothing."""
         self._selected = False
         self._more = KeyHint()
 

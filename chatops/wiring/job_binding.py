@@ -1,7 +1,7 @@
-"""What a job is bound to: the options that it was started with, and where it may continue by itself.
+"""Bind a job to the options and the place that it was started with.
 
-That is where it was: started by its user, who owns the store, on the same host and boot, in the same folders, with the
-same key of the model in its variable, in a sandbox that is no weaker.
+It continues by itself only there: started by its user, who owns the store, on the same host and boot, in the same
+folders, with the same key of the model in its variable, in a sandbox that is no weaker.
 
 Others can write to a database. There a job has a seal, a digest of the row with a key of the data folder. Without it no
 job is started, and no option of it is used: options name a registry, folders and rules.

@@ -290,7 +290,7 @@ def wait_for_lease(store: Store, row: JobRow, *, starter: str) -> None:
 
 
 _WHEN_HANDED_OVER = {True: "if the reply calls a tool", False: "when the current step is done"}
-"""When `ChatJobs` hands a turn over, by whether the model replies."""
+"""Moment in which `ChatJobs` hands a turn over, in words; True: the model replies."""
 
 
 def _is_replying(session: Session) -> bool:

@@ -179,9 +179,9 @@ class RuleLines(NamedTuple):
 
     pattern: str
     where: str
-    """Where it answers."""
+    """The place where it answers."""
     since: str
-    """When it was made and used."""
+    """Times of its making and its use, in words."""
 
 
 def describe_rule(row: "RuleRow") -> RuleLines:

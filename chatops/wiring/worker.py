@@ -70,7 +70,7 @@ class _Refusal(NamedTuple):
     """A turn that cannot be driven here."""
 
     until: float
-    """When it is looked at again, as `time.monotonic` counts."""
+    """Time of the next look, by `time.monotonic`."""
     why: str
 
 

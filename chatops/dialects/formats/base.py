@@ -1,4 +1,4 @@
-"""What the readers of all formats share: the tools on offer, the outcomes, and the marks that begin and end calls.
+"""Parts shared by the readers of all formats: the tools on offer, the outcomes, and the marks that begin and end calls.
 
 A reader gets an `Opening`, a place in the text so far at which an opening mark was found. It returns a `CallBlock` with
 the calls that it read there, or `NoCall` if the place is text. Some words mean the same in all readers:

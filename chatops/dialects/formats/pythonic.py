@@ -40,7 +40,7 @@ _BLANKS = re.compile(r"[ \t]*+")
 _BETWEEN_CALLS = re.compile(r"\s*+[;,]?\s*+")
 _CALL_OPENS = re.compile(rf"{_NAME.pattern}{_BLANKS.pattern}\(")
 _ENDS_UNCLOSED_LIST = ("<", "`")
-"""What follows a list whose `]` is missing: `[f()</tool_call>`, or the end of a fence."""
+"""Text behind a list whose `]` is missing: `[f()</tool_call>`, or the end of a fence."""
 _CODE_ENDS = re.compile(
     rf"{END_OF_TEXT.pattern}|</(?:\w+:)?think(?:ing)?>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>", re.IGNORECASE
 )

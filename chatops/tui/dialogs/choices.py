@@ -205,7 +205,7 @@ class ModelPicker(Picker):
 
     @property
     def row_keys(self) -> Mapping[str, Callable[[], None]]:
-        """What each key does that does something with the highlighted row."""
+        """Actions on the highlighted row, by their keys."""
         return {**super().row_keys, "ctrl+s": self.take_here}
 
     def on_mount(self) -> None:
@@ -291,7 +291,7 @@ class SessionPicker(Picker):
 
     @property
     def row_keys(self) -> Mapping[str, Callable[[], None]]:
-        """What each key does that does something with the highlighted row."""
+        """Actions on the highlighted row, by their keys."""
         return {**super().row_keys, "ctrl+n": self.rename, "ctrl+d": self.delete}
 
     def _listed(self) -> list[Choice]:

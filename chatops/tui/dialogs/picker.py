@@ -133,7 +133,7 @@ class Picker(Modal[str | None]):
 
     @property
     def row_keys(self) -> Mapping[str, Callable[[], None]]:
-        """What each key, or the click, does that does something with the highlighted row."""
+        """Actions on the highlighted row, by key. A click on it has the key `click`."""
         return {"enter": self.take, "click": self.take}
 
     @property

@@ -38,7 +38,7 @@ class LateText:
     load: Callable[[], Awaitable[str]]
     """Returns it. May raise ChatopsError. Cancelled by Esc."""
     waiting: str
-    """What the user waits for meanwhile, shown beside the moving sign and the time."""
+    """Name of the work that the user waits for, shown beside the moving sign and the time."""
     received: Callable[[], int]
     """Returns the number of tokens so far, which is shown too."""
 

@@ -1,4 +1,4 @@
-"""What is known of the images of the shown session, and which of them the terminal has."""
+"""Images of the shown session: their previews, and which of them the terminal has."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ class Pictures:
         self._current: OpenSession | None = None
         """The shown session."""
         self._known: dict[str, Picture | None] = {}
-        """What is known of images, by their digests; None while one is being looked at."""
+        """Pictures by the digests of their images; None while one is being decoded."""
         self._wanted: list[FileRef] = []
         """Images to look at, in this order. The one being looked at stays first: a worker runs while any is here."""
 

@@ -85,7 +85,7 @@ class Outbox:
 
 
 class Interrupted(NamedTuple):
-    """What ctrl+c has done."""
+    """Effect of one ctrl+c."""
 
     done: str = ""
     """A sentence; empty if there was nothing to do."""
@@ -112,7 +112,7 @@ class SendingPresenter:
         self._run_command = run_command
         self._current: OpenSession | None = None
         self._newer: int | None = None
-        """How many queued messages are newer than the marked one, which Delete removes; None: none is marked."""
+        """Number of queued messages newer than the marked one, which Delete removes; None: none is marked."""
         self.cleared_text = ""
         """The text that ctrl+c has cleared from the message field."""
         self.runs_typed = False

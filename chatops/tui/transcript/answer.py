@@ -65,7 +65,7 @@ class MarkdownSegmenter:
         self._scanned = 0
         """End of the lines of `tail` that have been scanned, all of them complete."""
         self._open = _OpenSegment()
-        """What is known of `tail` from these lines."""
+        """State of `tail` after these lines."""
 
     @property
     def fence(self) -> str:
@@ -107,7 +107,7 @@ class MarkdownSegmenter:
 
 
 class _End(Enum):
-    """Where a segment ends, as a line has shown."""
+    """Place where a segment ends, relative to the line that has shown it."""
 
     BEFORE = "before"
     BEFORE_IN_LIST = "before in list"
@@ -117,7 +117,7 @@ class _End(Enum):
 
 @dataclass(eq=False, slots=True)
 class _OpenSegment:
-    """What the lines of a segment say of its kind and its end."""
+    """Kind of a segment, and its end, as far as its lines have shown them."""
 
     lines: int = 0
     """Number of its lines; outside of code, empty ones do not count."""

@@ -11,7 +11,7 @@ from chatops.tui.transcript.lines import with_sign
 from chatops.tui.transcript.viewport import Position, Viewport
 
 _MAX_MOVES = 4
-"""How often the view is moved to a line that moves with the heights of the blocks above it. Two are usual."""
+"""Most moves of the view to a line that moves with the heights of the blocks above it. Two are usual."""
 
 
 @frozen_dataclass(kw_only=False)

@@ -98,7 +98,7 @@ _MAX_LIVE_OUTPUT = 8_000
 
 
 class _TurnOf(Enum):
-    """What a turn belongs to."""
+    """Owner of a turn."""
 
     CHAT = "chat"
     STEP = "step"

@@ -22,7 +22,7 @@ class RunningCalls:
         self._unsettled: set[str] = set()
         """The ids of the cards whose calls are checked and prepared, if a turn works. That may take long too."""
         self._progress: dict[str, Progress] = {}
-        """How far calls are, by the ids of their cards. One that was given up may still work, and is not in `cards`."""
+        """Progress of calls, by the ids of cards. A call that was given up may still work, and is not in `cards`."""
 
     def clear(self) -> None:
         """Forget all calls, because the layout gets other blocks."""

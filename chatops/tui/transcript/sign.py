@@ -84,7 +84,7 @@ class _Reply:
 
 @frozen_dataclass
 class _Facts:
-    """What the line says."""
+    """Facts that the line states."""
 
     seconds: int = 0
     """The seconds since the reply was asked for, or since its last data if it is `silent`."""
@@ -98,7 +98,7 @@ class _Facts:
 
 
 class Sign:
-    """What is known of the reply that is awaited, and of a command that works long."""
+    """State of the awaited reply, and of a command that works long."""
 
     def __init__(self) -> None:
         self._running = False

@@ -354,7 +354,7 @@ class Transcript(Viewport, Moving):
 
     @property
     def selected_place(self) -> Offset | None:
-        """Where the selected block begins on the screen, or its first line in view; None if it is out of view."""
+        """Place of the selected block's first line in view, on the screen; None if the block is out of view."""
         layout, region = self._blocks_layout, self.content_region
         if (index := layout.index.get(self.selected_block)) is None:
             return None
