@@ -70,20 +70,20 @@ async def test_what_is_typed_on_the_help_over_a_dialog_decides_nothing(monkeypat
 async def test_a_window_is_as_large_as_its_text_and_says_how_much_is_below() -> None:
     async with stage(size=(80, 24)) as running:
         await show(running, "one\ntwo")
-        assert running.app.screen.query_one("#text").outer_size.height == 8
+        assert running.app.screen.query_one("#text").outer_size.height == 7
         assert "more line" not in running.text
         await running.press("escape")
         await show(running, "words " * 40)
-        assert running.app.screen.query_one("#text").outer_size.height == 10
+        assert running.app.screen.query_one("#text").outer_size.height == 9
         await running.press("escape")
         await show(running, "\n".join(f"line {number}" for number in range(1, 41)))
-        assert "↓ 22 more lines" in running.text
+        assert "↓ 21 more lines" in running.text
         await running.press("j", "j")
-        assert "↓ 20 more lines" in running.text
+        assert "↓ 19 more lines" in running.text
         await running.press("G")
         assert "more lines" not in running.text and "line 40" in running.text
         await running.press("g")
-        assert "↓ 22 more lines" in running.text
+        assert "↓ 21 more lines" in running.text
 
 
 @pytest.mark.more
@@ -119,7 +119,7 @@ async def test_the_changes_are_gone_through_by_file_and_shown_side_by_side() -> 
         tops = []
         for key in ("n", "tab", "p", "shift+tab"):
             await running.press(key)
-            tops.append(running.text.splitlines()[3].strip("│ "))
+            tops.append(running.text.splitlines()[2].strip("│ "))
         assert tops[:3] == ["change a.py  +1 −1", "change b.py  +1 −1", "change a.py  +1 −1"]
         assert "see !git diff" in tops[3]
         assert not re.search(r"old = 1.*new = 2", running.text)
