@@ -176,8 +176,9 @@ def contrast(first: Color, second: Color) -> float:
 
 def _luminance(colour: Color) -> float:
     """Return the relative luminance of a colour (WCAG 2.2), from 0 for black to 1 for white."""
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (value / 255 for value in colour.rgb)
-    )
+    parts = []
+    for value in colour.rgb:
+        part = value / 255
+        parts.append(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+    red, green, blue = parts
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -132,14 +132,17 @@ class FirstScreen(ErrorBoundary, Static):
     def tip_after(self, text: str) -> str:
         """Return the tip after the one that `text` is, or the first for an empty text; empty for any other text."""
         tips = list(self._tips.values()) if self.display else []
-        if text and text not in tips:
+        if not text:
+            return tips[0] if tips else ""
+        if text not in tips:
             return ""
-        return tips[(tips.index(text) + 1) % len(tips) if text else 0] if tips else ""
+        return tips[(tips.index(text) + 1) % len(tips)]
 
     def on_click(self, event: events.Click) -> None:
         """Offer the clicked tip."""
         offset = event.get_content_offset(self)
-        if offset is not None and (tip := self._tips.get(offset.y)) is not None:
+        tip = self._tips.get(offset.y) if offset is not None else None
+        if tip is not None:
             self.post_message(self.TipChosen(tip))
 
 

@@ -83,7 +83,8 @@ class Graphics:
 
     def answered(self, text: str) -> None:
         """Take note of an answer of the terminal."""
-        if (named := _NAME_ANSWER.match(text)) is not None and not self._asked:
+        named = None if self._asked else _NAME_ANSWER.match(text)
+        if named is not None:
             if (int(named[2]), int(named[3])) >= _MIN_VERSION[named[1]]:
                 self._asked = True
                 self._write(_QUERY)

@@ -165,7 +165,8 @@ class InputParser:
     def feed(self, text: str, now: float) -> list[InputToken]:
         """Parse `text` together with what was held back. Return the complete tokens."""
         found: list[InputToken] = []
-        if (flood := self._flood) is not None and now - flood.at < FLOOD_PAUSE_S:
+        flood = self._flood
+        if flood is not None and now - flood.at < FLOOD_PAUSE_S:
             if PASTE_BEGIN not in text:
                 flood.add(text, now)
                 return []
@@ -199,7 +200,8 @@ class InputParser:
         found: list[InputToken] = []
         if self._flood is not None and now - self._flood.at >= FLOOD_PAUSE_S:
             self._end_flood(found, now)
-        if (held := self._held) is None or self._paste is not None:
+        held = self._held
+        if held is None or self._paste is not None:
             return found
         if now - held.since >= (ESCAPE_S if held.text == ESCAPE else HOLD_SEQUENCE_S):
             self._held, self._late_rest = None, _rest_pattern(held.text)
@@ -235,7 +237,8 @@ class InputParser:
         return rest
 
     def _parse_typed(self, text: str, found: list[InputToken], now: float) -> None:
-        if self._late_rest is not None and (late := re.match(self._late_rest, text)):
+        late = re.match(self._late_rest, text) if self._late_rest is not None else None
+        if late is not None:
             text = text[late.end() :]
         if _PASTE_MARKS_ON.search(text):
             self._max_lines = _FLOOD_LINES_MARKED

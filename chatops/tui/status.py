@@ -321,7 +321,8 @@ class StatusLine(ErrorBoundary, Static, Moving):
 
     def tick(self, *, second: bool) -> None:
         """Show how long the turn has taken, once a second, and the sign of what is awaited from the first one on."""
-        if self._awaited and (seconds := int(self._clock() - self._since)):
+        seconds = int(self._clock() - self._since)
+        if self._awaited and seconds:
             from chatops.tui.theme import SPINNER  # the first paint does without it
 
             frame = frame_at(self._clock(), SPINNER if getattr(self.app, "moves", True) else "")

@@ -73,7 +73,8 @@ class Themes:
             app.register_theme(in_sixteen(theme) if self._sixteen else theme)
         self._app = app
         # The last number of COLORFGBG is the background's: 7 and 15 are white.
-        self._dark = environ.get("COLORFGBG", "").rpartition(";")[2] not in ("7", "15")
+        _, _, background = environ.get("COLORFGBG", "").rpartition(";")
+        self._dark = background not in ("7", "15")
         """True if the terminal's background is dark, as far as it is known."""
         self.colours = colours
         """False for a terminal without colours."""
@@ -118,7 +119,9 @@ class Themes:
         is_ours = name in (AUTO, DARK.name, LIGHT.name)
         if self._folder is not None and not is_ours and name in self._user_names():
             self._app.register_theme(read_user_theme(self._folder, name))
-        self._app.theme = name if name != AUTO else DARK.name if self._dark else LIGHT.name
+        if name == AUTO:
+            name = DARK.name if self._dark else LIGHT.name
+        self._app.theme = name
 
     def background_reported(self, answer: str) -> None:
         """Take the terminal's answer on the colour of its background into account."""

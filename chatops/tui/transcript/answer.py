@@ -142,7 +142,8 @@ class _OpenSegment:
             return None
         indent = len(line) - len(line.lstrip(" "))
         fence = _FENCE.match(line) if indent <= _MAX_INDENT or self.in_list else None
-        if self.lines and (end := self._end_before(line, indent=indent, is_fence=fence is not None)) is not None:
+        end = self._end_before(line, indent=indent, is_fence=fence is not None) if self.lines else None
+        if end is not None:
             return end
         self._take(line)
         if fence is not None:
@@ -158,7 +159,8 @@ class _OpenSegment:
         if _HEADING.match(line):
             return _End.BEFORE
         number = _NUMBER.match(line)
-        if not self.in_list or (number is None and not _BULLET.match(line)):
+        is_item = number is not None or _BULLET.match(line) is not None
+        if not self.in_list or not is_item:
             return _End.BEFORE if self.after_blank else None
         if self.lines < _LONG_LIST_LINES or (number is not None) != (self.first_number is not None):
             return None
@@ -171,7 +173,8 @@ class _OpenSegment:
         if self.lines == 0:
             self.in_quote = line.lstrip().startswith(">")
         number = _NUMBER.match(line)
-        if not self.in_list and (number is not None or _BULLET.match(line)):
+        is_item = number is not None or _BULLET.match(line) is not None
+        if is_item and not self.in_list:
             self.in_list = True
             self.first_number = int(number[1]) if number is not None else None
         self.lines += 1
@@ -217,7 +220,8 @@ def complete_end(source: str, *, fence: str = "") -> str:
         # A table's heading, alone or with a begun row of delimiters: without all of these it would be drawn as prose.
         delimiters = "".join(lines[heading + 1 :]).rstrip()
         columns, begun = (row.strip().strip("|").count("|") + 1 for row in (lines[heading], delimiters))
-        if _DELIMITERS.fullmatch(delimiters) and (begun < columns or "-" not in delimiters[-4:]):
+        is_begun = begun < columns or "-" not in delimiters[-4:]
+        if is_begun and _DELIMITERS.fullmatch(delimiters):
             return before[:paragraph_start] + "\n".join([*lines[: heading + 1], "|" + "---|" * columns])
     return before + newline + last
 
@@ -233,7 +237,8 @@ def _close_inline(line: str) -> str:
             opened = ""
     if opened:
         line = line + opened if line[start:].strip() else line[: start - len(opened)]
-    if line.count("**") % 2 and (bold := _OPEN_BOLD.search(line)) is not None:
+    bold = _OPEN_BOLD.search(line) if line.count("**") % 2 else None
+    if bold is not None:
         text = bold[0].removeprefix("**").rstrip("* ")
         line = line[: bold.start()] + (f"**{text}**" if text else "")
     return line

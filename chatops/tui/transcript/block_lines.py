@@ -79,7 +79,8 @@ def block_lines(
         case UserBlock():
             bar = Text(theme.symbols.user.ljust(GUTTER), theme.role(block.role), end="")
             lines = wrap(styled((block.text, theme.text), prose=True), width=prose)
-            if can_open(block) and not expanded and (hidden := len(lines) - FOLDED_LINES) > 0:
+            hidden = len(lines) - FOLDED_LINES
+            if hidden > 0 and can_open(block) and not expanded:
                 lines[FOLDED_LINES:] = [hidden_lines(hidden, theme)]
             lines += [_file_line(file, width=prose, theme=theme) for file in block.files]
             lines += picture_lines(block.files, pictures, width=prose, theme=theme)
@@ -187,7 +188,9 @@ def _switch_with(block: RoleSwitchMessage, *, width: int, theme: BlockTheme, gai
 
 def _step_lines(block: StepBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:
     signs = theme.symbols
-    sign = f"{signs.unfolded if expanded else signs.folded} " if can_open(block) else f"{signs.rule} "
+    sign = f"{signs.rule} "
+    if can_open(block):
+        sign = f"{signs.unfolded if expanded else signs.folded} "
     title = short_line(block.title, width=max(1, width - len(sign) - 1), ellipsis=signs.ellipsis)
     line = Text.assemble((sign, theme.muted), (title, theme.user), " ", end="")
     line.append(signs.rule * (width - line.cell_len), theme.muted)

@@ -109,7 +109,8 @@ def _line_of_several(
     """Return the one line of several calls of a tool. What was read again counts once."""
     verb = shown_verb(cards[0].tool, capabilities)
     line = Text.assemble((f"{theme.symbols.done} ", theme.good), (verb, theme.text + theme.strong), end="")
-    names = [one_line(name) for name in dict.fromkeys(_path(card.arguments, capabilities) for card in cards)]
+    paths = dict.fromkeys(_path(card.arguments, capabilities) for card in cards)
+    names = [one_line(path) for path in paths]
     count = plural(sum({card.arguments: card.count or 0 for card in cards}.values()), *capabilities.counts)
     if len(names) < len(cards):
         count = f"{plural(len(cards), verb.lower())}, {count}"
@@ -236,7 +237,10 @@ def _last_lines(output: str, *, width: int, theme: BlockTheme, whole: bool) -> l
     """Return the last lines of an output, cut to the width, or wrapped if `whole`."""
     lines = output.rstrip().split("\n") if output.strip() else []
     # A program that draws a bar of its progress writes over its line; the last state is what it shows.
-    last = [styled((line, theme.muted)).plain.rpartition("␍")[2] for line in lines[-_LAST_LINES:]]
+    last = []
+    for line in lines[-_LAST_LINES:]:
+        _, _, state = styled((line, theme.muted)).plain.rpartition("␍")
+        last.append(state)
     longest = _LONGEST_ERROR_LINE if whole else width
     shown = [truncated(line, width=longest, ellipsis=theme.symbols.ellipsis) for line in last]
     drawn = [part for line in shown for part in wrap(Text(line, theme.muted, end=""), width=width)]
@@ -425,7 +429,11 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
             return "no result"
         case Outcome.SUCCESS:
             rule = one_line(deciding_rule(card.decided_by))
-            by = f"allowed by {rule}" if rule else "approved" if login(card.decided_by) and not card.own else ""
+            by = ""
+            if rule:
+                by = f"allowed by {rule}"
+            elif login(card.decided_by) and not card.own:
+                by = "approved"
             return (f"{by} {dot} " if by else "") + duration(card.duration_ms) + _aftermath_words(card)
         case Outcome.FAILED:
             return _failure_words(card, dot)

@@ -39,10 +39,13 @@ class FrameBuffer:
             return
         event = published.event
         # An empty delta is the end of a text.
-        may_wait = is_delta(event) and not (isinstance(event, TextDelta) and not event.text)
+        is_end = isinstance(event, TextDelta) and not event.text
+        may_wait = is_delta(event) and not is_end
         loop = asyncio.get_running_loop()
-        if self._timer is not None and (may_wait or self._timer.when() <= loop.time()):
-            return
+        if self._timer is not None:
+            is_due = self._timer.when() <= loop.time()
+            if may_wait or is_due:
+                return
         self._stop_timer()
         self._timer = loop.call_at(self._next_frame if may_wait else loop.time(), self.flush)
 

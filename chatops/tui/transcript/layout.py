@@ -179,7 +179,8 @@ class BlockLayout:
     def ensure(self, index: int) -> bool:
         """Draw an entry if needed. Return True if its height has changed."""
         entry = self.entries[index]
-        if self.theme is None or (entry.strips is not None and entry.drawn_width == self.width):
+        is_drawn = entry.strips is not None and entry.drawn_width == self.width
+        if self.theme is None or is_drawn:
             return False
         try:
             self._draw(entry, self.theme)

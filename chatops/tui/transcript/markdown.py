@@ -163,7 +163,9 @@ class _Drawing:
             box = _take_box(item)
             is_ticked = bool(box.strip())
             number = f"{str(start + index).rjust(digits)}. " if start is not None else ""
-            task = f"{signs.ticked if is_ticked else signs.box} " if box else ""
+            task = ""
+            if box:
+                task = f"{signs.ticked if is_ticked else signs.box} "
             sign = f"{number}{task}" or f"{signs.bullet} "
             tight = any(token.type == "paragraph_open" and token.hidden for token in item)
             drawn = self.flow(item[1:-1], width=width - cell_len(sign), tight=tight) or [Text(end="")]
@@ -183,7 +185,10 @@ class _Drawing:
                     rows.append([])
                 case "th_open":
                     style = str(token.attrs.get("style", ""))
-                    alignments.append("right" if "right" in style else "center" if "center" in style else "left")
+                    if "right" in style:
+                        alignments.append("right")
+                    else:
+                        alignments.append("center" if "center" in style else "left")
                 case "inline":
                     rows[-1].append(self._inline([token]))
         return _table_lines(rows, alignments=alignments, width=width, theme=self.theme)
@@ -199,7 +204,8 @@ def _take_box(item: Sequence[Token]) -> str:
     """Remove the box of a task from a list item. Return what was in it, such as an x; empty if there is no box."""
     inline = item[2] if len(item) > 2 and item[1].type == "paragraph_open" else None
     first = inline.children[0] if inline is not None and inline.children else None
-    if first is None or first.type != "text" or (box := _TASK.match(first.content)) is None:
+    box = _TASK.match(first.content) if first is not None and first.type == "text" else None
+    if first is None or box is None:
         return ""
     first.content = first.content[box.end() :]
     return box[1]
@@ -272,7 +278,7 @@ def _link_target(token: Token, attribute: str) -> str:
 
 def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> list[Text]:
     """Return a code block: its language, then the code broken at the width, every character kept."""
-    name = language.split(" ", 1)[0]
+    name, _, _ = language.partition(" ")
     shown = highlight(sanitize(code.rstrip("\n")), language=name, theme=theme)
     # Two columns before each line, and one after it.
     indent, wrapped = Text("  ", end=""), Text(f"{theme.symbols.wrapped} ", theme.muted, end="")
@@ -292,7 +298,9 @@ def _changed_style(line: str, theme: BlockTheme) -> Style:
     """Return the background of a line of a diff."""
     if line.startswith(("+++", "---")):
         return Style()
-    return theme.added if line.startswith("+") else theme.removed if line.startswith("-") else Style()
+    if line.startswith("+"):
+        return theme.added
+    return theme.removed if line.startswith("-") else Style()
 
 
 def _nodes(tokens: Sequence[Token]) -> list[Sequence[Token]]:
@@ -318,7 +326,8 @@ def _table_lines(
         return []
     between = f" {theme.symbols.bar} "
     room = width - len(between) * (columns - 1)
-    widths = _fit_columns([[row[i].plain for row in rows if i < len(row)] for i in range(columns)], room=room)
+    cells = [[row[column].plain for row in rows if column < len(row)] for column in range(columns)]
+    widths = _fit_columns(cells, room=room)
     if widths is None:
         return _table_as_list(rows, width=width, theme=theme)
     lines: list[Text] = []
@@ -341,9 +350,11 @@ def _fit_columns(columns: Sequence[Sequence[str]], *, room: int) -> list[int] | 
     least = [max(min(size, _MIN_WIDTH), _longest_word(cells)) for size, cells in zip(natural, columns, strict=True)]
     if sum(least) > room:
         return None
-    limits = range(room, 0, -1)
-    shrunk = ([min(size, max(limit, low)) for size, low in zip(natural, least, strict=True)] for limit in limits)
-    return next(widths for widths in shrunk if sum(widths) <= room)
+    for limit in range(room, 0, -1):
+        widths = [min(size, max(limit, low)) for size, low in zip(natural, least, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return least
 
 
 def _longest_word(cells: Iterable[str]) -> int:

@@ -444,7 +444,8 @@ def _step_title(event: StepStarted) -> str:
 
 def json_as_fields(text: str) -> str:
     """Return an answer that is one JSON value as a code block with a line per field, any other as it is."""
-    if len(text) > _LONGEST_FIELDS or (fields := as_fields(text)) == text:
+    fields = as_fields(text) if len(text) <= _LONGEST_FIELDS else text
+    if fields == text:
         return text
     # Longer than any in the text, so that nothing in it ends the block.
     fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall("`+", fields))])

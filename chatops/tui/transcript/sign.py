@@ -149,7 +149,8 @@ class Sign:
         before, was_shown, reply = self._facts, self.shown, self._reply
         reply.has_stalled |= reply.text_at is not None and now - reply.text_at >= _STALLED_S
         silent = bool(reply.characters) and now - reply.data_at >= _SILENT_S
-        seconds = int(now - (reply.data_at if silent else reply.asked_at)) if self._running else 0
+        since = reply.data_at if silent else reply.asked_at
+        seconds = int(now - since) if self._running else 0
         # No server counts the tokens of a reply before its end.
         tokens = before.tokens if seconds == before.seconds else -(-reply.characters // CHARACTERS_PER_TOKEN)
         self._facts = replace(before, seconds=seconds, tokens=tokens, silent=silent)
@@ -185,9 +186,10 @@ class Sign:
             parts[0] = f"no data for {parts[0]}"
         elif frame and facts.tokens:
             parts.insert(1, plural(facts.tokens, "token"))
+        says_waiting = not frame or now - reply.asked_at >= _SAY_WAITING_S
         if reply.writes and width >= _ROOMY_WIDTH:
             parts.insert(0, f"writing {one_line(reply.writes, most=min(_LONGEST_NAME, width - _BESIDE_NAME))}")
-        elif (not frame or now - reply.asked_at >= _SAY_WAITING_S) and not reply.characters and width >= _ROOMY_WIDTH:
+        elif says_waiting and not reply.characters and width >= _ROOMY_WIDTH:
             parts.insert(0, "waiting for the model")
         line = Text(end="").append(f"{frame} " if frame else "", theme.role(self._role))
         return line.append(f" {theme.symbols.dot} ".join(parts), theme.muted)

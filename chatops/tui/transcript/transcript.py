@@ -247,7 +247,8 @@ class Transcript(Viewport, Moving):
     def line_at(self, y: int) -> Strip | None:
         """Return line `y`, with the frame of this moment if something moves in it."""
         layout, strip = self._blocks_layout, super().line_at(y)
-        if (theme := layout.theme) is None or y not in self._moving_lines():
+        theme = layout.theme
+        if theme is None or y not in self._moving_lines():
             return strip
         frame = frame_at(self._clock(), theme.spinner)
         if y >= layout.height:
@@ -384,7 +385,8 @@ class Transcript(Viewport, Moving):
         """Return line `y` with the places of a search, and a mark in the gutter if its block is selected."""
         layout = self._blocks_layout
         strip = self._places.draw(strip, y)
-        if layout.theme is None or (selected := layout.entry(self.selected_block)) is None:
+        selected = layout.entry(self.selected_block)
+        if layout.theme is None or selected is None:
             return strip
         start, signs = layout.start(layout.index[self.selected_block]), layout.theme.symbols
         if not start <= y < start + selected.height:
@@ -455,5 +457,6 @@ class Transcript(Viewport, Moving):
             return
         index = layout.index_at(y)
         entry = layout.entries[index]
-        if can_open(entry.block) and (not entry.expanded or y == layout.start(index)):
+        is_heading = y == layout.start(index)
+        if can_open(entry.block) and (is_heading or not entry.expanded):
             self.toggle(entry.block.id)
