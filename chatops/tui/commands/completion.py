@@ -140,7 +140,7 @@ def complete_file(word: str, files: Sequence[str]) -> list[Completion]:
     if not word:
         return [_file_completion(path) for path in files[:MAX_SHOWN]]
     wanted = word.casefold()
-    in_name = [path for path in files if wanted in path.rstrip("/").rpartition("/")[2].casefold()]
+    in_name = [path for path in files if wanted in os.path.basename(path.rstrip("/")).casefold()]
     in_path = [path for path in files if wanted in path.casefold()] if len(in_name) < MAX_SHOWN else []
     candidates = list(dict.fromkeys((*in_name, *in_path)))
     candidates = candidates or [path for path in files if _has_letters_in_order(wanted, path.casefold())]

@@ -52,7 +52,8 @@ def _context_text(session: "SessionView", shares: Sequence[Share]) -> str:
         size = f", {plural(len(text), 'character')}" if text else ""
         lines.append(f"--- {layer.name} ({layer.source}{size})")
         # A persona file has line breaks for an editor; the screen wraps for its own width.
-        lines += [with_joined_paragraphs(text) if layer.name == "persona" else text] if text else []
+        if text:
+            lines.append(with_joined_paragraphs(text) if layer.name == "persona" else text)
         lines.append("")
     return "\n".join(lines).rstrip()
 

@@ -79,7 +79,8 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
 
 def _total_lines(usage: Usage | None, messages: Sequence[Message], *, all_priced: bool) -> list[str]:
     """Return the usage of the session's own messages, or why there is none."""
-    if usage is None and not any(isinstance(sent, UserMessage) and sent.by is Speaker.USER for sent in messages):
+    asked = any(isinstance(sent, UserMessage) and sent.by is Speaker.USER for sent in messages)
+    if usage is None and not asked:
         return ["Nothing was sent to a model in this session yet."]
     if usage is None:
         return ["The server has not reported token usage."]

@@ -95,7 +95,8 @@ async def retry(context: Context, argument: str) -> Replies:
 
 def _ask_again_with(context: Context, name: str) -> Replies:
     """Ask the last message again with a model or a role, in a copy of the session."""
-    models, roles = ([row.name for row in rows] for rows in (context.workspace.models(), context.workspace.roles()))
+    models = [model.name for model in context.workspace.models()]
+    roles = [role.name for role in context.workspace.roles()]
     if name not in (*models, *roles):
         return (Notify(f"There is no model and no role {name}. /model and /role list them."),)
     asked = next((message for message in _user_messages(context) if message.by is not Speaker.COMMAND), None)
@@ -141,7 +142,8 @@ async def undo(context: Context, argument: str) -> Replies:
     if argument == "list":
         messages = context.session.snapshot().messages
         return (Choose(await asyncio.to_thread(_undo_picker, turns, messages, context.session), undo),)
-    if argument and not (argument.isdigit() and int(argument) < len(turns)):
+    names_turn = argument.isdigit() and int(argument) < len(turns)
+    if argument and not names_turn:
         return (Notify("Usage: /undo, or /undo list to choose how far"),)
     # What commands of the user did cannot be taken back: by itself, none is chosen while there is another turn.
     last = next((turn for turn in turns if turn.by is not Speaker.COMMAND), turns[0])
@@ -154,7 +156,10 @@ async def _undo_from(context: Context, message: UserMessage) -> Replies:
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
     opened, deleted = _show_copy_instead(context, lambda: sessions.open(done.session_id))
     # If files are asked about, the dialog says what cannot be taken back.
-    texts = [f"Not taken back: {'; '.join(done.cannot[:_MAX_REASONS])}."] if done.cannot and not done.asks else []
+    texts = []
+    if done.cannot and not done.asks:
+        reasons = done.cannot[:_MAX_REASONS]
+        texts.append(f"Not taken back: {'; '.join(reasons)}.")
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
     return (opened, write, *map(Notify, texts), Notify(_UNDO_ASKS if done.asks else _UNDONE), deleted)
 
@@ -303,7 +308,8 @@ async def copy(context: Context, argument: str) -> Replies:
         return (Notify("There is no answer to copy yet."),)
     if argument == "code":
         return _copy_code(answers)
-    if argument and not (argument.isdecimal() and int(argument) > 0):
+    names_answer = argument.isdecimal() and int(argument) > 0
+    if argument and not names_answer:
         return (Notify("Usage: /copy, /copy 2 for the answer before the last one, /copy code"),)
     number = int(argument or 1)
     if number > len(answers):

@@ -233,7 +233,8 @@ def unknown_command(name: str) -> str:
 
 def is_known(text: str) -> bool:
     """Return True if a typed command starts with the name of one."""
-    return find_command(text[1:].partition(" ")[0].strip()) is not None
+    name, _, _ = text[1:].partition(" ")
+    return find_command(name.strip()) is not None
 
 
 async def run_command(context: Context, text: str) -> Replies:

@@ -119,7 +119,8 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     def show_keys(self) -> None:
         """Show the keys that act, in as many words as fit."""
         room = self.size.width - _CELLS_BESIDE - len(self._count)
-        fitting = (keys for keys in (legend.draw() for legend in self._keys) if keys.cell_length <= room)
+        drawn = (legend.draw() for legend in self._keys)
+        fitting = (keys for keys in drawn if keys.cell_length <= room)
         self.query_one("#find-keys", Static).update(next(fitting, ""))
 
     def _show_count(self, words: str) -> None:
@@ -198,9 +199,12 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
 
     def _move(self, by: int) -> None:
         """Show the place `by` places on, and its number."""
-        if (search := self._search) is not None and len(search):
+        search = self._search
+        if search is not None and len(search):
             self._number = (self._number + by) % len(search)
-            noun = "" if self.size.width < _MIN_WIDTH_WITH_NOUN else " place" if len(search) == 1 else " places"
+            noun = ""
+            if self.size.width >= _MIN_WIDTH_WITH_NOUN:
+                noun = " place" if len(search) == 1 else " places"
             self._show_count(f"{self._number + 1:,} of {len(search):,}{noun}")
             self._transcript.show_place(*search.place(self._number))
 
